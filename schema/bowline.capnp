@@ -1,0 +1,229 @@
+@0xad265c92320f57fc;
+# Bowline's front door, and the words used everywhere behind it. Read this file first.
+#
+# Point of view: you are the client. "The server" is the process that holds the data.
+#
+# Words
+#   object      something you hold a capability for: a root, a project, a session. Holding it is the
+#               permission to call it; no method takes a user name or a password.
+#   sturdy ref  a string that stands for an object and survives restarts of either side. `Vat.redeem`
+#               turns it into a live object. It is a secret: who has it, has the object.
+#   log         the ordered ops of one object. The root, every project and every session have one.
+#   cursor      a position in a log. The first op is at 1; cursors have no gaps and never move.
+#               Order is the cursor and nothing else: ids and times never decide an order.
+#   op          one recorded change, named by whoever asks for it before it is first sent.
+#   producer    one writing client with its own numbering of ops, see `OpHeader`.
+#
+# Retrying
+#   Every method that changes something takes an op header. Send it again whenever you do not know
+#   whether it happened: after a lost connection, a timeout, a crash on either side. It takes effect
+#   once, and every sender gets the same answer, including the same object.
+#
+# Errors
+#   A failed call carries text of the form `bowline/<code>: <what happened and what to do>`. Some
+#   clients put a prefix such as `remote exception: ` in front, so look for `bowline/`. Codes never
+#   change their meaning. The exception's type says what to do next:
+#     failed         no: the same call will fail again
+#     overloaded     later: nothing was decided, send the same call again after a pause
+#     disconnected   reconnect, redeem again, and send the same call again
+#   `docs/errors.md` lists every code.
+#
+# Limits
+#   `Vat.hello` tells those of the server you talk to.
+
+const protocolVersion :UInt16 = 1;
+# Goes up when a client written for the old number would misunderstand the server. New methods and
+# fields do not raise it.
+
+const producerBytes :UInt8 = 16;
+const opIdBytes :UInt8 = 16;
+# Exact lengths of `OpHeader.producer` and of op ids.
+
+interface Vat {
+  # What every new connection starts with. It has no authority of its own.
+
+  hello @0 () -> (server :ServerInfo);
+  # Who is there. Needs no right. Safe to repeat.
+
+  redeem @1 (ref :Text) -> (object :Capability, kind :ObjectKind);
+  # Turns a sturdy ref into the live object it stands for. Call on `object` without waiting: calls
+  # pipelined on it travel in the same round trip.
+  #
+  # Safe to repeat; each call gives an object of its own. Dropping the object gives nothing up: the
+  # ref can be redeemed again. All objects of a connection end with the connection.
+  #
+  # `object` is a `Root`, a `Project` or a `Session`, as `kind` says.
+  #
+  # Fails with: `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (unknown,
+  # expired and revoked look alike to a stranger), `revoked` (told only to who shows the right
+  # secret), `too-many-objects`.
+}
+
+enum ObjectKind {
+  # Numbers are stored; a retired one stays taken.
+  root @0;
+  project @1;
+  session @2;
+}
+
+struct ServerInfo {
+  version @0 :Text;
+  # Of the program, for people.
+
+  protocol @1 :UInt16;
+  # See `protocolVersion`.
+
+  realm @2 :Data;
+  # 16 bytes that name this server's data. They stay the same when it moves to another address.
+
+  incarnation @3 :UInt64;
+  # Goes up by one at every start. A change tells that live objects are gone and refs must be
+  # redeemed again.
+
+  limits @4 :Limits;
+}
+
+struct Limits {
+  # What one connection may ask for. A call beyond a limit is refused, it never breaks the others.
+
+  frameBytesMax @0 :UInt64;
+  # A larger message ends the connection.
+
+  opPayloadBytesMax @1 :UInt64;
+  # One op, as encoded in the message.
+
+  batchOpsMax @2 :UInt32;
+  # Ops in one batch.
+
+  pageItemsMax @3 :UInt32;
+  # A page never holds more, whatever is asked for.
+
+  callsInFlightMax @4 :UInt32;
+  # Calls waiting for their answer.
+
+  pipelineDepthMax @5 :UInt32;
+  # Calls on the result of a call on the result of … none of which has been answered yet.
+
+  objectsMax @6 :UInt32;
+  # Live objects held through one connection.
+
+  windowOpsMax @7 :UInt32;
+  # Ops of one producer in one log whose results were not yet acknowledged with `ackedThrough`.
+}
+
+struct OpHeader {
+  # Names one change, so that it can be sent any number of times and happens once.
+  #
+  # A producer numbers its ops 1, 2, 3, … separately in every log it writes to, and stores an op with
+  # its number before sending it. The server takes them in that order only.
+
+  producer @0 :Data;
+  # 16 random bytes, made once by the client and kept.
+
+  producerEpoch @1 :UInt32;
+  # Starts at 1. A client that takes over a producer (a second process, a restored backup) uses a
+  # higher number than its predecessor; from its first op on, the predecessor is refused with
+  # `producer-fenced`.
+
+  seq @2 :UInt64;
+  # The op's number, from 1, without gaps, per producer and log.
+
+  opId @3 :Data;
+  # 16 random bytes that name the op itself. An object made by the op without an id of its own gets
+  # one derived from this, so a repeat cannot make a second object, and a client can know the id
+  # before it sends: `prj_`, `ses_` or `msg_`, then these bytes in lower-case base32hex (RFC 4648)
+  # without padding.
+
+  ackedThrough @4 :UInt64;
+  # The results of all ops up to this number are safely with the client; the server may drop them.
+  # A repeat of such an op is still recognised, but answered without its result. 0 drops nothing.
+}
+
+struct Batch {
+  # Consecutive ops of one producer for one log.
+
+  producer @0 :Data;
+  producerEpoch @1 :UInt32;
+  ackedThrough @2 :UInt64;
+  # As in `OpHeader`.
+
+  firstSeq @3 :UInt64;
+  # The number of the first op; the others follow without gaps.
+}
+
+struct Ack {
+  # What became of a batch. When you hold it, everything it says is on disk.
+
+  cursor @0 :UInt64;
+  # Where the log ends now.
+
+  outcomes @1 :List(Outcome);
+  # One for each op that was decided, in order. It is shorter than the batch only where the batch
+  # stopped at `stopped`: the ops after that were not looked at.
+
+  nextExpectedSeq @2 :UInt64;
+  # The number the server takes next from this producer.
+
+  floor @3 :UInt64;
+  # Results of ops from this number on are still kept.
+
+  serverIncarnation @4 :UInt64;
+  # See `ServerInfo.incarnation`.
+
+  stopped @5 :Refusal;
+  # Not set when every op was decided. Otherwise why the batch stopped, with nothing decided about
+  # the ops that have no outcome:
+  #   `seq-gap`      ops before this batch are missing: continue at `nextExpectedSeq`
+  #   `op-reused`    the server knows another op under that number
+  #   `window-full`  too many results wait for `ackedThrough`: acknowledge, then send the rest
+}
+
+struct Outcome {
+  cursor @0 :UInt64;
+  # Where in the log the op is. 0 where it is nowhere: it was rejected, it changed nothing, or its
+  # result has been dropped.
+
+  union {
+    applied @1 :Void;
+    # This call did it.
+
+    duplicate @2 :Void;
+    # An earlier call did it; this is its recorded result.
+
+    duplicateDropped @3 :Void;
+    # An earlier call decided it; the result was acknowledged and is no longer kept.
+
+    rejected @4 :Refusal;
+    # It will never happen under this number; the number is used up. A repeat hears the same.
+  }
+}
+
+struct Refusal {
+  code @0 :Text;
+  # As in `docs/errors.md`, without the `bowline/`.
+
+  text @1 :Text;
+  # For people.
+}
+
+struct Page {
+  # Which part of a list to return.
+
+  after @0 :UInt64;
+  # Start behind this cursor; 0 starts at the beginning (or, newest first, at the end).
+
+  limit @1 :UInt32;
+  # The most items wanted; 0 leaves it to the server. A page may hold fewer: it is also limited by
+  # bytes.
+
+  newestFirst @2 :Bool;
+  # Go backwards. `after` then means: older than this.
+}
+
+struct PageEnd {
+  next @0 :UInt64;
+  # Pass it as `after` to get the next page.
+
+  more @1 :Bool;
+  # Whether there is one now.
+}

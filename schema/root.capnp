@@ -1,0 +1,77 @@
+@0xc1389152d85cc4f6;
+# The server itself and its projects.
+#
+# A project is a directory somebody works in, with the sessions that belong to it. The words are
+# explained in bowline.capnp.
+
+using Bowline = import "bowline.capnp";
+using Session = import "session.capnp";
+
+interface Root {
+  # Authority over the whole server. The operator's sturdy ref for it is in the data directory, in a
+  # file only the owner can read.
+
+  openProject @0 (op :Bowline.OpHeader, project :ProjectDraft) -> (project :Project, created :Bool);
+  # The project of a directory, made if there is none yet.
+  #
+  # Two callers who open the same directory get the same project. On return it is on disk. The op is
+  # numbered in the root's log, which grows only when a project was made.
+  #
+  # Needs the right `append`. Safe to repeat.
+  # Fails with: `id-malformed`, `directory-malformed`, `name-too-long`, `project-exists` (the id
+  # belongs to another directory), and the ledger's codes.
+
+  project @1 (id :Text) -> (project :Project);
+  # A project by its id. Needs `read`. Safe to repeat.
+  # Fails with: `id-malformed`, `project-not-found`.
+
+  projects @2 (page :Bowline.Page) -> (projects :List(ProjectInfo), end :Bowline.PageEnd);
+  # All projects in the order they were made. Needs `read`. Safe to repeat.
+}
+
+struct ProjectDraft {
+  directory @0 :Text;
+  # Absolute path of the worktree, on the machine the agent works on. It is a name here: the server
+  # does not look at the directory.
+
+  id @1 :Text;
+  # Any 1 to 128 bytes without spaces and control characters. Leave it empty to have one made.
+
+  name @2 :Text;
+  # For people; may be empty.
+}
+
+struct ProjectInfo {
+  id @0 :Text;
+  directory @1 :Text;
+  name @2 :Text;
+  createdAtMs @3 :UInt64;
+  # Milliseconds since 1970, by the server's clock. Never use it for order: see `cursor`.
+
+  cursor @4 :UInt64;
+  # Where in the root's log the project was made.
+
+  sessionCount @5 :UInt64;
+}
+
+interface Project {
+  # Authority over one project and its sessions.
+
+  info @0 () -> (project :ProjectInfo);
+  # Needs `read`. Safe to repeat.
+
+  createSession @1 (op :Bowline.OpHeader, session :Session.SessionDraft) -> (session :Session.Session);
+  # Makes a session. On return it is on disk. The op is numbered in the project's log.
+  #
+  # Call on `session` without waiting: a session can be made and filled in one round trip.
+  #
+  # Needs `append`. Safe to repeat: the repeat returns the same session.
+  # Fails with: `id-malformed`, `title-too-long`, `session-exists`, and the ledger's codes.
+
+  session @2 (id :Text) -> (session :Session.Session);
+  # A session of this project by its id. Needs `read`. Safe to repeat.
+  # Fails with: `id-malformed`, `session-not-found`.
+
+  sessions @3 (page :Bowline.Page) -> (sessions :List(Session.SessionInfo), end :Bowline.PageEnd);
+  # The project's sessions in the order they were made. Needs `read`. Safe to repeat.
+}

@@ -1,0 +1,42 @@
+//! People's door: one file per command. Data goes to stdout, talk to stderr.
+
+mod logging;
+mod serve;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A capability-RPC server for agent work
+///
+/// Sessions live behind capabilities: what was acknowledged holds through crashes, lost connections and
+/// retries.
+#[derive(Debug, Parser)]
+#[command(name = "bowline", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn run(self) -> ExitCode {
+        match self.command {
+            Command::Serve(serve) => serve.run(),
+        }
+    }
+}
+
+/// Exit codes, as `docs/operating.md` lists them.
+mod exit {
+    /// Something went wrong; stderr says what.
+    pub(super) const FAILED: u8 = 1;
+    /// Flags, environment or settings file cannot be understood.
+    pub(super) const USAGE: u8 = 2;
+    /// Another server holds the data directory.
+    pub(super) const HELD: u8 = 3;
+}

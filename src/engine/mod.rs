@@ -1,0 +1,75 @@
+//! The one place where durable state changes.
+//!
+//! A single writer thread owns the only connection that writes. It takes whatever has queued up, from
+//! however many connections, into one transaction, and releases the replies after the commit returned,
+//! never before. The queue is bounded by number and by bytes; a full one says so at once.
+//!
+//! *Whether* an op runs is decided here and in `model::ledger`; *what* it does, in `ops`.
+//!
+//! A commit that reports an error is unknown, not refused: it may be on disk. Its callers hear
+//! `outcome-unknown`, the store is opened again and settled, and the ledger answers their repeats.
+
+mod apply;
+mod queue;
+mod writer;
+
+pub use queue::{Refusal, Submission, Submitted};
+pub use writer::Fatal;
+
+use crate::clock::Clock;
+use crate::limits::Limits;
+use crate::store::Store;
+use queue::Queue;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+/// A handle to the writer; cheap to clone, and safe to use from any thread.
+#[derive(Clone)]
+pub struct Engine {
+    queue: Arc<Queue>,
+}
+
+/// The writer's thread, to be joined when the server stops.
+pub struct Writer {
+    queue: Arc<Queue>,
+    thread: thread::JoinHandle<Result<(), Fatal>>,
+}
+
+impl Engine {
+    /// Starts the writer on a store. `on_fatal` is called on the writer's thread if it has to give up.
+    pub fn start(
+        store: Store,
+        limits: &Limits,
+        clock: Arc<dyn Clock>,
+        on_fatal: impl FnOnce(&Fatal) + Send + 'static,
+    ) -> io::Result<(Engine, Writer)> {
+        let queue = Arc::new(Queue::new(limits.queue_commands_max, limits.queue_bytes_max));
+        let of_writer = queue.clone();
+        let thread = thread::Builder::new().name("writer".into()).spawn(move || {
+            let ended = writer::run(store, &of_writer, clock.as_ref());
+            // Nobody may wait for a writer that is gone.
+            of_writer.close();
+            of_writer.refuse_all();
+            if let Err(fatal) = &ended {
+                on_fatal(fatal);
+            }
+            ended
+        })?;
+        Ok((Engine { queue: queue.clone() }, Writer { queue, thread }))
+    }
+
+    /// Hands a batch to the writer. It is queued, or refused, when this returns, so the order of calls
+    /// is the order of effects; the answer comes once it is on disk.
+    pub fn submit(&self, submission: Submission) -> Submitted {
+        self.queue.push(submission)
+    }
+}
+
+impl Writer {
+    /// Takes no more work, finishes what was taken, and waits for the last commit.
+    pub fn finish(self) -> Result<(), Fatal> {
+        self.queue.close();
+        self.thread.join().unwrap_or_else(|_| Err(Fatal::Panicked))
+    }
+}

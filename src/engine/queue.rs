@@ -1,0 +1,253 @@
+//! What waits for the writer: bounded by number and by bytes, and never silently dropped.
+
+use crate::model::code::{Code, Coded};
+use crate::model::ids::{GrantKey, LogId};
+use crate::model::ledger::{Ack, BatchHeader, Fenced};
+use crate::ops::Op;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// A batch of ops for one log, under one authority.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// Under which grant.
+    pub grant: GrantKey,
+    /// For which log.
+    pub log: LogId,
+    /// What it says about itself.
+    pub header: BatchHeader,
+    /// What it wants done; never empty.
+    pub ops: Vec<Op>,
+}
+
+impl Submission {
+    fn bytes(&self) -> usize {
+        self.ops.iter().map(Op::bytes).sum()
+    }
+}
+
+/// Why a whole batch got no ack.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// As much is waiting as may wait.
+    #[error("the server has as much work waiting as it takes; nothing was done, try again")]
+    Overloaded,
+    /// The engine is opening its store again.
+    #[error("the server is checking its store after a disk error; nothing was done, try again")]
+    Recovering,
+    /// The engine takes no more work.
+    #[error("the server is stopping; nothing was done")]
+    Stopping,
+    /// The commit reported an error.
+    #[error(
+        "the disk reported an error during the commit, so it may or may not have been done; send the same again"
+    )]
+    Unknown,
+    /// The store failed before the commit.
+    #[error("the store could not do it ({0}); nothing was done")]
+    Store(String),
+    /// The producer was taken over.
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
+    /// The grant is not in force.
+    #[error("the grant this object came from was revoked")]
+    Revoked,
+    /// A fault of ours.
+    #[error("the server made a mistake; nothing was done, and its log says more")]
+    Internal,
+}
+
+impl Coded for Refusal {
+    fn code(&self) -> Code {
+        match self {
+            Refusal::Overloaded | Refusal::Recovering => Code::Overloaded,
+            Refusal::Stopping => Code::ShuttingDown,
+            Refusal::Unknown => Code::OutcomeUnknown,
+            Refusal::Store(_) => Code::StorageFailed,
+            Refusal::Fenced(fenced) => fenced.code(),
+            Refusal::Revoked => Code::Revoked,
+            Refusal::Internal => Code::Internal,
+        }
+    }
+}
+
+/// An answer that will come once it is on disk.
+#[derive(Debug)]
+pub struct Submitted(oneshot::Receiver<Result<Ack, Refusal>>);
+
+impl Submitted {
+    /// Waits for it. Dropping this wait does not undo the batch.
+    pub async fn answer(self) -> Result<Ack, Refusal> {
+        // A writer that died without answering may have committed.
+        self.0.await.unwrap_or(Err(Refusal::Unknown))
+    }
+}
+
+/// A batch and whoever waits for it.
+pub(super) struct Job {
+    pub(super) submission: Submission,
+    pub(super) bytes: usize,
+    reply: oneshot::Sender<Result<Ack, Refusal>>,
+}
+
+impl Job {
+    pub(super) fn answer(self, answer: Result<Ack, Refusal>) {
+        // Who asked may be gone by now; the ledger remembers for them.
+        let _ = self.reply.send(answer);
+    }
+}
+
+pub(super) struct Queue {
+    inner: Mutex<Inner>,
+    wake: Condvar,
+    commands_max: usize,
+    bytes_max: usize,
+}
+
+#[derive(Default)]
+struct Inner {
+    jobs: VecDeque<Job>,
+    bytes: usize,
+    recovering: bool,
+    closed: bool,
+}
+
+impl Queue {
+    pub(super) fn new(commands_max: usize, bytes_max: usize) -> Self {
+        Self { inner: Mutex::default(), wake: Condvar::new(), commands_max, bytes_max }
+    }
+
+    /// Queues a batch, or answers it at once.
+    pub(super) fn push(&self, submission: Submission) -> Submitted {
+        let (reply, answer) = oneshot::channel();
+        let job = Job { bytes: submission.bytes(), submission, reply };
+        let refusal = {
+            let mut inner = self.lock();
+            let full = inner.jobs.len() >= self.commands_max
+                || (inner.bytes + job.bytes > self.bytes_max && !inner.jobs.is_empty());
+            match (inner.closed, inner.recovering, full) {
+                (true, _, _) => Refusal::Stopping,
+                (_, true, _) => Refusal::Recovering,
+                (_, _, true) => Refusal::Overloaded,
+                _ => {
+                    inner.bytes += job.bytes;
+                    inner.jobs.push_back(job);
+                    drop(inner);
+                    self.wake.notify_one();
+                    return Submitted(answer);
+                }
+            }
+        };
+        job.answer(Err(refusal));
+        Submitted(answer)
+    }
+
+    /// Waits for work and takes as much of it as fits into one transaction; none once the queue is
+    /// closed and empty.
+    pub(super) fn take_group(&self, commands_max: usize, bytes_max: usize) -> Option<Vec<Job>> {
+        let mut inner = self.lock();
+        while inner.jobs.is_empty() {
+            if inner.closed {
+                return None;
+            }
+            inner = self.wake.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut bytes = 0;
+        let fits = |job: &&Job| {
+            bytes += job.bytes;
+            bytes <= bytes_max
+        };
+        let count = inner.jobs.iter().take(commands_max).take_while(fits).count().max(1);
+        let group: Vec<_> = inner.jobs.drain(..count).collect();
+        inner.bytes -= group.iter().map(|job| job.bytes).sum::<usize>();
+        Some(group)
+    }
+
+    /// While the store is being opened again, new work is refused at once; what waits goes on waiting.
+    pub(super) fn set_recovering(&self, recovering: bool) {
+        self.lock().recovering = recovering;
+    }
+
+    /// Takes no more work.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.wake.notify_all();
+    }
+
+    /// Answers what waits with a refusal: none of it was begun.
+    pub(super) fn refuse_all(&self) {
+        let jobs = std::mem::take(&mut self.lock().jobs);
+        for job in jobs {
+            job.answer(Err(Refusal::Stopping));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // No code panics while it holds the lock, and the queue is whole between any two statements.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::{OpId, ProducerId};
+    use crate::ops::{Kind, Refused};
+
+    fn batch(bytes: usize) -> Submission {
+        let nothing = Err(Refused { code: Code::OpMalformed, text: String::new() });
+        let op = Op::new(OpId([0; 16]), Kind::PutMessage, &vec![0; bytes], nothing);
+        let header =
+            BatchHeader { producer: ProducerId([0; 16]), epoch: 1, first_seq: 1, acked_through: 0 };
+        Submission { grant: GrantKey(1), log: LogId::ROOT, header, ops: vec![op] }
+    }
+
+    fn refused(submitted: Submitted) -> Option<Refusal> {
+        let mut submitted = submitted;
+        submitted.0.try_recv().ok().map(|answer| answer.unwrap_err())
+    }
+
+    #[test]
+    fn a_full_queue_says_so_at_once() {
+        let queue = Queue::new(2, 1000);
+        let (_a, _b) = (queue.push(batch(1)), queue.push(batch(1)));
+        assert_eq!(refused(queue.push(batch(1))), Some(Refusal::Overloaded));
+
+        let queue = Queue::new(100, 1000);
+        let _a = queue.push(batch(600));
+        assert_eq!(refused(queue.push(batch(600))), Some(Refusal::Overloaded), "by bytes");
+        assert_eq!(queue.take_group(10, 1000).unwrap().len(), 1);
+        assert_eq!(refused(queue.push(batch(5000))), None, "one large batch is always let in");
+    }
+
+    #[test]
+    fn a_group_is_bounded_by_number_and_by_bytes() {
+        let queue = Queue::new(100, 10_000);
+        let _waiting: Vec<_> = [10, 10, 10, 500, 500, 2000, 1].map(|n| queue.push(batch(n))).into();
+        let take = || queue.take_group(4, 1000).unwrap().iter().map(|job| job.bytes).collect();
+        let groups: [Vec<usize>; 4] = [take(), take(), take(), take()];
+        assert_eq!(groups, [vec![10, 10, 10, 500], vec![500], vec![2000], vec![1]]);
+    }
+
+    #[test]
+    fn a_closed_queue_gives_out_what_it_took_and_takes_no_more() {
+        let queue = Queue::new(10, 1000);
+        let _a = queue.push(batch(1));
+        queue.close();
+        assert_eq!(refused(queue.push(batch(1))), Some(Refusal::Stopping));
+        assert!(queue.take_group(10, 1000).is_some());
+        assert!(queue.take_group(10, 1000).is_none());
+    }
+
+    #[test]
+    fn while_recovering_new_work_is_refused_and_old_work_waits() {
+        let queue = Queue::new(10, 1000);
+        let waiting = queue.push(batch(1));
+        queue.set_recovering(true);
+        assert_eq!(refused(queue.push(batch(1))), Some(Refusal::Recovering));
+        queue.set_recovering(false);
+        assert_eq!(refused(waiting), None);
+        assert_eq!(refused(queue.push(batch(1))), None);
+    }
+}

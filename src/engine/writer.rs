@@ -1,0 +1,154 @@
+//! The writer's loop: take a group, apply it, commit, reply. And what to do when the disk fails.
+
+use super::apply::{self, Failed};
+use super::queue::{Job, Queue, Refusal};
+use crate::clock::Clock;
+use crate::limits::{
+    COMMIT_FAILURES_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, REOPEN_ATTEMPTS_MAX,
+};
+use crate::model::ledger::Ack;
+use crate::store::{Store, StoreError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// Why the writer gave up. The process must end: what it would answer from now on could be wrong.
+#[derive(Debug, thiserror::Error)]
+pub enum Fatal {
+    /// The store cannot be opened again after a failed commit.
+    #[error("the database could not be opened again after a disk error: {0}")]
+    Reopen(StoreError),
+    /// Commits go on failing.
+    #[error("{COMMIT_FAILURES_MAX} transactions in a row failed, the last one with: {0}")]
+    Commits(StoreError),
+    /// A fault of ours outside any command.
+    #[error("the writer panicked")]
+    Panicked,
+}
+
+/// How a transaction ended.
+enum Ended {
+    /// It is on disk, with an answer for each job.
+    Committed(Vec<Result<Ack, Refusal>>),
+    /// It may be on disk.
+    Unknown(StoreError),
+    /// It is not on disk: job number `at` could not be done.
+    Undone { at: usize, why: Refusal },
+    /// It is not on disk: it never began.
+    NotBegun(StoreError),
+}
+
+pub(super) fn run(mut store: Store, queue: &Queue, clock: &dyn Clock) -> Result<(), Fatal> {
+    let mut failures_in_a_row = 0;
+    while let Some(group) = queue.take_group(GROUP_COMMANDS_MAX, GROUP_BYTES_MAX) {
+        // One whose command cannot be done is taken out, and the others are tried without it.
+        let mut waiting = group;
+        while !waiting.is_empty() {
+            match transact(&mut store, &waiting, clock.now_ms()) {
+                Ended::Committed(answers) => {
+                    failures_in_a_row = 0;
+                    for (job, answer) in waiting.drain(..).zip(answers) {
+                        job.answer(answer);
+                    }
+                }
+                Ended::Undone { at, why } => waiting.remove(at).answer(Err(why)),
+                Ended::NotBegun(StoreError::Busy) => {
+                    tracing::warn!("another process holds the database's write lock; waiting");
+                }
+                Ended::NotBegun(error) => {
+                    tracing::error!(%error, "a transaction could not be begun");
+                    answer_all(&mut waiting, &Refusal::Store(error.to_string()));
+                    recover(&mut store, queue, &mut failures_in_a_row, error)?;
+                }
+                Ended::Unknown(error) => {
+                    tracing::error!(%error, "a commit failed");
+                    answer_all(&mut waiting, &Refusal::Unknown);
+                    recover(&mut store, queue, &mut failures_in_a_row, error)?;
+                }
+            }
+        }
+    }
+    // Best effort: the next start reads the log all the same.
+    if let Err(error) = store.settle() {
+        tracing::warn!(%error, "the write-ahead log could not be folded into the database");
+    }
+    Ok(())
+}
+
+fn answer_all(waiting: &mut Vec<Job>, refusal: &Refusal) {
+    for job in waiting.drain(..) {
+        job.answer(Err(refusal.clone()));
+    }
+}
+
+/// Many jobs, one transaction. Refusals write nothing, so they need no undoing; a job that fails in
+/// the middle undoes the whole, and the others are run again without it.
+fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
+    let tx = match store.begin() {
+        Ok(tx) => tx,
+        Err(error) => return Ended::NotBegun(error),
+    };
+    let mut answers = Vec::with_capacity(jobs.len());
+    for (at, job) in jobs.iter().enumerate() {
+        let ran = catch_unwind(AssertUnwindSafe(|| apply::run(&tx, now_ms, &job.submission)));
+        answers.push(match ran {
+            Ok(Ok(ack)) => Ok(ack),
+            Ok(Err(Failed::Refused(refusal))) => Err(refusal),
+            Ok(Err(Failed::Store(error))) => {
+                tracing::error!(%error, "a command failed in the store");
+                return Ended::Undone { at, why: Refusal::Store(error.to_string()) };
+            }
+            Ok(Err(Failed::WroteAndRefused)) => {
+                tracing::error!("a rule wrote before it refused; its batch was undone");
+                return Ended::Undone { at, why: Refusal::Internal };
+            }
+            Err(_) => {
+                tracing::error!("a rule panicked; its batch was undone");
+                return Ended::Undone { at, why: Refusal::Internal };
+            }
+        });
+    }
+    match tx.commit() {
+        Ok(()) => Ended::Committed(answers),
+        Err(error) => Ended::Unknown(error),
+    }
+}
+
+/// Takes no work while the store is opened again, so that what is answered next is true.
+fn recover(
+    store: &mut Store,
+    queue: &Queue,
+    failures_in_a_row: &mut u32,
+    error: StoreError,
+) -> Result<(), Fatal> {
+    queue.set_recovering(true);
+    *failures_in_a_row += 1;
+    if *failures_in_a_row == COMMIT_FAILURES_MAX {
+        return Err(Fatal::Commits(error));
+    }
+    *store = reopen(store.path())?;
+    queue.set_recovering(false);
+    tracing::info!("the database is open again; callers may repeat their calls");
+    Ok(())
+}
+
+/// Opens the store again and makes sure that what it now shows is on disk.
+fn reopen(path: &Path) -> Result<Store, Fatal> {
+    let mut pause = Duration::from_millis(50);
+    let mut last = StoreError::Busy;
+    for _ in 0..REOPEN_ATTEMPTS_MAX {
+        // After a failed sync the kernel may have dropped pages it still shows us. Moving everything
+        // into the database file, with syncs that succeed, leaves nothing to believe.
+        match Store::open(path).and_then(|store| store.settle().map(|()| store)) {
+            Ok(store) => return Ok(store),
+            Err(error) => {
+                tracing::error!(%error, "the database could not be opened again yet");
+                last = error;
+            }
+        }
+        thread::sleep(pause);
+        pause *= 2;
+    }
+    Err(Fatal::Reopen(last))
+}

@@ -1,0 +1,74 @@
+//! Bowline: a capability-RPC server for agent work. This page is the map of the house.
+//!
+//! Read it with one op in mind: a client redeems a sturdy ref, opens a project, makes a session and
+//! appends a message to it, all in one round trip.
+//!
+//! # The rooms
+//!
+//! | room | what happens there | what never does |
+//! |---|---|---|
+//! | [`cli`] | people's door: one file per command | decisions about data |
+//! | [`server`] | the process: data directory, sockets, worker threads, an orderly end | rules |
+//! | [`rpc`] | the wire's door: one file per interface; decode, authorise, call, encode | SQL, rules, a reply before the disk agreed |
+//! | [`transport`] | one connection: frames, limits, coalesced writes | anything about Bowline's objects |
+//! | [`engine`] | the single writer: once per op, group commit, reply after commit | knowing what an op means; `async` behind its handle |
+//! | [`ops`] | the verbs: one file each, input, rule and refusals together | clocks, randomness, I/O of their own, capnp |
+//! | [`queries`] | the questions: read-only, on connections of their own | changing anything |
+//! | [`store`] | memory: one SQLite file, one file of code per table | showing a SQLite type |
+//! | [`model`] | the nouns and the pure rules about them, the ledger's first of all | knowing a socket, a database or the time |
+//! | [`wire`] | code generated from `schema/` | anything written by hand |
+//!
+//! [`config`] holds settings read once, [`limits`] every bound by name, and [`clock`] is the only way to
+//! know the time.
+//!
+//! # The doors
+//!
+//! A room may import only what the arrows show; `tests/it/tidy.rs` fails on any other import. Every room
+//! may use [`model`] and [`limits`].
+//!
+//! ```text
+//! main → cli → server → rpc → engine → ops → store      cli → config, clock
+//!               │        ├──→ queries → ops, store      server → config, clock, store
+//!               │        └──→ ops, wire                 engine → store, clock
+//!               └──→ transport                          store, model, wire, transport: no room above them
+//! ```
+//!
+//! `Rc` and everything else that cannot leave its thread ends at [`rpc`]. What goes through the engine is
+//! plain values; behind its handle all is `Send`, synchronous and free of awaits.
+//!
+//! # One op from socket to disk and back
+//!
+//! 1. [`server`] accepts, and hands the socket to the worker with the fewest connections. The connection
+//!    gets a `Vat` and nothing else.
+//! 2. [`transport`] reads a frame, growing its buffer as bytes arrive, and asks its books whether this
+//!    call may run: calls in flight, unfinished answers, depth of the pipeline.
+//! 3. `Vat.redeem` finds the grant behind the ref on a reader thread, compares a keyed hash of the
+//!    secret, and returns a live `Root` that holds a claim: grant, rights, a place in the connection's
+//!    scope. The calls pipelined on it follow.
+//! 4. `Session.append` reaches `rpc/session.rs` and is decoded into plain ops, each with a digest. The
+//!    claim must carry the right `append`. The batch is queued before the first await, so calls on one
+//!    object take effect in the order they were sent. A full queue says `overloaded` at once.
+//! 5. The writer takes what has queued up into one immediate transaction. Per batch it checks that the
+//!    grant is in force, then asks [`model::ledger`] which ops are known, which are new, and where to
+//!    stop. Known ones get their recorded answer.
+//! 6. `ops/put_message.rs` decides about a new one. The op's row, what follows from it, the receipt and
+//!    the producer's high-water mark are written together.
+//! 7. The transaction commits and is synced. Only then are the replies of the whole group released,
+//!    encoded, and written to the sockets, several to a write.
+//! 8. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
+//!    the answer of step 5. A commit that reports an error is *unknown*: its callers hear so, the store
+//!    is opened again and settled, and the same repeat finds the truth.
+
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod engine;
+pub mod limits;
+pub mod model;
+pub mod ops;
+pub mod queries;
+pub mod rpc;
+pub mod server;
+pub mod store;
+pub mod transport;
+pub mod wire;

@@ -1,0 +1,189 @@
+//! Every limit, with its name, its unit and its reason.
+//!
+//! The constants are defaults or fixed by the format; [`Limits`] holds those an operator may change,
+//! by the same name, in the settings file, the environment or a flag.
+
+use serde::Deserialize;
+
+/// Longest id a client may choose.
+pub const ID_BYTES_MAX: usize = 128;
+/// Longest title of a session, or name of a project.
+pub const TITLE_BYTES_MAX: usize = 1024;
+/// Longest directory of a project; the kernel's own limit for a path.
+pub const DIRECTORY_BYTES_MAX: usize = 4096;
+/// Longest text `Vat.redeem` looks at; a real ref is about a hundred bytes.
+pub const REF_TEXT_BYTES_MAX: usize = 512;
+/// Parts of one message.
+pub const PARTS_MAX: u32 = 256;
+const _: () = assert!(PARTS_MAX == crate::wire::session_capnp::PARTS_MAX as u32);
+
+/// One op as encoded. Larger things are cut into several ops by the client.
+pub const OP_PAYLOAD_BYTES_MAX: usize = 1 << 20;
+/// Ops in one batch: enough that a commit's cost vanishes, few enough that one batch cannot hold up
+/// the writer for long.
+pub const BATCH_OPS_MAX: u32 = 1024;
+/// Results kept for one producer in one log until it acknowledges them.
+pub const WINDOW_OPS_MAX: u64 = 4096;
+const _: () = assert!(WINDOW_OPS_MAX >= BATCH_OPS_MAX as u64);
+
+/// Items of one page.
+pub const PAGE_ITEMS_MAX: u32 = 1000;
+/// Items of a page whose caller named no number.
+pub const PAGE_ITEMS_DEFAULT: u32 = 100;
+/// A page ends with the item that passes this many bytes.
+pub const PAGE_BYTES_MAX: usize = 256 << 10;
+
+/// Commands taken into one transaction.
+pub const GROUP_COMMANDS_MAX: usize = 1024;
+/// Payload bytes taken into one transaction; bounds both the commit's latency and the write-ahead log.
+pub const GROUP_BYTES_MAX: usize = 8 << 20;
+/// Commit errors in a row, each followed by a successful reopening, before the engine gives up.
+pub const COMMIT_FAILURES_MAX: u32 = 5;
+/// Attempts to reopen the store after a commit error.
+pub const REOPEN_ATTEMPTS_MAX: u32 = 5;
+/// How long SQLite waits for another process to let go of the write lock before it says so.
+pub const BUSY_TIMEOUT_MS: u64 = 2_000;
+/// Pages in the write-ahead log before they are moved into the database file (4 KiB each).
+pub const WAL_CHECKPOINT_PAGES: u32 = 4_000;
+
+/// Capabilities named in one message.
+pub const CAPS_PER_MESSAGE_MAX: u32 = 64;
+/// Pointers followed inside one message.
+pub const NESTING_MAX: i32 = 32;
+/// Words a reader may look at in one message, as a multiple of the frame limit: reading a field twice
+/// counts twice.
+pub const TRAVERSAL_FACTOR: usize = 4;
+/// First allocation for an incoming message; it grows as bytes really arrive.
+pub const FRAME_FIRST_BYTES: usize = 16 << 10;
+/// Segments of one message; Cap'n Proto's own limit.
+pub const SEGMENTS_MAX: usize = 512;
+/// Refused calls whose numbers are remembered, so that calls pipelined on them are refused alike.
+pub const REFUSED_REMEMBERED_MAX: usize = 64 << 10;
+
+/// Stack of a worker thread. Reserved, not committed: capnp-rpc polls a chain of pipelined calls
+/// recursively, at up to 12 KiB a level in a debug build.
+pub const WORKER_STACK_BYTES: usize = 64 << 20;
+/// Connections waiting for a worker to pick them up.
+pub const WORKER_BACKLOG_MAX: usize = 128;
+/// Connections beyond the limit that are being told so at one time.
+pub const TURNED_AWAY_MAX: usize = 64;
+
+/// The limits an operator may change. Every field is a setting of the same name under `[limits]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Connections served at one time; one more is told `too-many-connections` and closed.
+    pub connections_max: usize,
+    /// Largest incoming message. A peer that announces more loses its connection.
+    pub frame_bytes_max: usize,
+    /// Time a message may take from its first byte to its last.
+    pub frame_ms_max: u64,
+    /// Calls of one connection that wait for their answer.
+    pub calls_in_flight_max: usize,
+    /// Bytes of the messages of those calls; one call is always let in.
+    pub call_bytes_in_flight_max: usize,
+    /// Answers of one connection whose capabilities the client has not released yet.
+    pub answers_unfinished_max: usize,
+    /// Calls on the result of a call on the result of … none of them answered.
+    pub pipeline_depth_max: u32,
+    /// Live objects held through one connection.
+    pub objects_max: usize,
+    /// Bytes waiting to be sent to one peer before no more is read from it.
+    pub backlog_bytes_max: usize,
+    /// Time a peer may take to read anything at all while bytes wait for it.
+    pub stall_ms_max: u64,
+    /// Silence after which a connection is closed.
+    pub idle_ms_max: u64,
+    /// Silence after which a connection that redeemed nothing is closed.
+    pub stranger_idle_ms_max: u64,
+    /// Commands waiting for the writer; one more is answered `overloaded`.
+    pub queue_commands_max: usize,
+    /// Payload bytes of those commands.
+    pub queue_bytes_max: usize,
+    /// Questions waiting for a reader; one more is answered `overloaded`.
+    pub queue_reads_max: usize,
+    /// Time given to accepted calls when the server is told to stop.
+    pub shutdown_ms_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            frame_bytes_max: 8 << 20,
+            frame_ms_max: 60_000,
+            calls_in_flight_max: 256,
+            call_bytes_in_flight_max: 32 << 20,
+            answers_unfinished_max: 4096,
+            pipeline_depth_max: 64,
+            objects_max: 10_000,
+            backlog_bytes_max: 4 << 20,
+            stall_ms_max: 30_000,
+            idle_ms_max: 3_600_000,
+            stranger_idle_ms_max: 60_000,
+            queue_commands_max: 4096,
+            queue_bytes_max: 64 << 20,
+            queue_reads_max: 4096,
+            shutdown_ms_max: 10_000,
+        }
+    }
+}
+
+/// A limit outside the range that makes sense.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("limits.{name} is {value}; it must be between {least} and {most}")]
+pub struct OutOfRange {
+    name: &'static str,
+    value: u64,
+    least: u64,
+    most: u64,
+}
+
+impl Limits {
+    /// Whether every limit lets the server work and keeps it bounded.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        const HOUR_MS: u64 = 3_600_000;
+        const GIB: u64 = 1 << 30;
+        // A frame must hold the largest op with its envelope, and a queue the largest frame.
+        let frame_least = 2 * OP_PAYLOAD_BYTES_MAX as u64;
+        let frame = self.frame_bytes_max as u64;
+        let table = [
+            ("connections_max", self.connections_max as u64, 1, 100_000),
+            ("frame_bytes_max", frame, frame_least, GIB / 2),
+            ("frame_ms_max", self.frame_ms_max, 100, HOUR_MS),
+            ("calls_in_flight_max", self.calls_in_flight_max as u64, 1, 65_536),
+            ("call_bytes_in_flight_max", self.call_bytes_in_flight_max as u64, frame, 4 * GIB),
+            ("answers_unfinished_max", self.answers_unfinished_max as u64, 16, 1 << 20),
+            // Each level costs stack; see WORKER_STACK_BYTES.
+            ("pipeline_depth_max", self.pipeline_depth_max.into(), 4, 1024),
+            ("objects_max", self.objects_max as u64, 1, 10_000_000),
+            ("backlog_bytes_max", self.backlog_bytes_max as u64, 64 << 10, 4 * GIB),
+            ("stall_ms_max", self.stall_ms_max, 100, HOUR_MS),
+            ("idle_ms_max", self.idle_ms_max, 1_000, 1000 * HOUR_MS),
+            ("stranger_idle_ms_max", self.stranger_idle_ms_max, 100, 1000 * HOUR_MS),
+            ("queue_commands_max", self.queue_commands_max as u64, 1, 1 << 20),
+            ("queue_bytes_max", self.queue_bytes_max as u64, frame, 16 * GIB),
+            ("queue_reads_max", self.queue_reads_max as u64, 1, 1 << 20),
+            ("shutdown_ms_max", self.shutdown_ms_max, 100, HOUR_MS),
+        ];
+        for (name, value, least, most) in table {
+            if !(least..=most).contains(&value) {
+                return Err(OutOfRange { name, value, least, most });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_in_range_and_a_silly_value_is_named() {
+        assert_eq!(Limits::default().check(), Ok(()));
+        let silly = Limits { calls_in_flight_max: 0, ..Limits::default() };
+        let text = silly.check().unwrap_err().to_string();
+        assert!(text.contains("limits.calls_in_flight_max is 0"), "{text}");
+    }
+}

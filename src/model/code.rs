@@ -1,0 +1,159 @@
+//! The stable codes under which a caller hears "no", "later" or "reconnect".
+//!
+//! This is the one table: name, advice and meaning of each code. Errors beside the rules name their
+//! code, the wire's door turns the advice into an exception type, and `docs/errors.md` is compared
+//! with it by a test. A retired code stays here with a note, because receipts may hold it.
+
+use std::fmt;
+
+/// What a caller should do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// The same call will fail again.
+    No,
+    /// Nothing was decided against it; the same call may succeed after a pause.
+    Later,
+    /// The connection is of no more use: connect and redeem again, then send the same call.
+    Reconnect,
+}
+
+impl Advice {
+    /// The word used in `docs/errors.md`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Advice::No => "no",
+            Advice::Later => "later",
+            Advice::Reconnect => "reconnect",
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($variant:ident, $name:literal, $advice:ident, $meaning:literal;)+) => {
+        /// A reason with a name that never changes its meaning.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code {
+            $(#[doc = $meaning] $variant,)+
+        }
+
+        impl Code {
+            /// Every code there is.
+            pub const ALL: &[Code] = &[$(Code::$variant,)+];
+
+            /// The name on the wire, in receipts and in `docs/errors.md`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Code::$variant => $name,)+ }
+            }
+
+            /// What the caller should do.
+            pub const fn advice(self) -> Advice {
+                match self { $(Code::$variant => Advice::$advice,)+ }
+            }
+
+            /// What happened and how to mend it, in a sentence or two for people.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Code::$variant => $meaning,)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    RefMalformed, "ref-malformed", No,
+        "The text is not a sturdy ref, or a character was lost in copying. Copy it again.";
+    RefRefused, "ref-refused", No,
+        "The sturdy ref stands for nothing here: it is unknown, expired or revoked, or belongs to another server. Ask whoever gave it for a new one.";
+    Revoked, "revoked", No,
+        "The grant behind this ref or object was revoked. Ask its owner for a new one.";
+    NotPermitted, "not-permitted", No,
+        "The object held does not carry the right this call needs.";
+    IdMalformed, "id-malformed", No,
+        "An id is empty, too long, or holds a space or control character.";
+    DirectoryMalformed, "directory-malformed", No,
+        "A project's directory is not an absolute path, is too long, or holds a control character.";
+    NameTooLong, "name-too-long", No,
+        "A project's name is longer than the server takes.";
+    TitleTooLong, "title-too-long", No,
+        "A session's title is longer than the server takes.";
+    ProjectExists, "project-exists", No,
+        "The chosen project id belongs to another directory.";
+    ProjectNotFound, "project-not-found", No,
+        "There is no project with this id.";
+    SessionExists, "session-exists", No,
+        "The chosen session id is taken.";
+    SessionNotFound, "session-not-found", No,
+        "The project has no session with this id.";
+    MessageExists, "message-exists", No,
+        "The session has a message with the chosen id.";
+    MessageMalformed, "message-malformed", No,
+        "The call's parameters could not be read: a text is not UTF-8, or the structure is damaged or nested too deeply.";
+    OpHeaderMalformed, "op-header-malformed", No,
+        "The op header is incomplete: producer and op id are 16 bytes each, epoch and seq start at 1.";
+    OpMalformed, "op-malformed", No,
+        "An op says nothing, has an unknown kind or role, too many parts, or JSON that is not an object.";
+    OpTooLarge, "op-too-large", No,
+        "One op is larger than the server takes. Cut it into several.";
+    BatchEmpty, "batch-empty", No,
+        "A batch holds no ops.";
+    BatchTooLong, "batch-too-long", No,
+        "A batch holds more ops than the server takes at once. Cut it into several.";
+    SeqGap, "seq-gap", No,
+        "Ops before this one are missing. Continue at the number the server expects.";
+    OpReused, "op-reused", No,
+        "The server knows another op under this number. Two clients share a producer id, or the op was changed after it was first sent.";
+    ProducerFenced, "producer-fenced", No,
+        "Another client has taken over this producer with a higher epoch. Stop writing.";
+    WindowFull, "window-full", Later,
+        "Too many results of this producer wait to be acknowledged. Send `ackedThrough`, then the rest.";
+    ResultDropped, "result-dropped", No,
+        "This op was done, and its result was acknowledged and dropped. Look the object up by its id.";
+    Overloaded, "overloaded", Later,
+        "The server has as much work waiting as it takes. Nothing was done; send the same call after a pause.";
+    OutcomeUnknown, "outcome-unknown", Later,
+        "The disk reported trouble in the middle of a commit, so it may or may not have been done. Send the same call again: the ledger knows.";
+    StorageFailed, "storage-failed", Later,
+        "The store could not do it, for instance because the disk is full. Nothing was done. The server's log says more.";
+    TooManyConnections, "too-many-connections", Later,
+        "The server serves as many connections as it is set to.";
+    TooManyObjects, "too-many-objects", Later,
+        "This connection holds as many live objects as the server allows. Release some.";
+    TooManyCalls, "too-many-calls", Later,
+        "This connection has as many calls in flight as the server allows. Wait for answers.";
+    TooManyAnswers, "too-many-answers", Later,
+        "This connection holds as many unreleased answers as the server allows. Release some.";
+    PipelineTooDeep, "pipeline-too-deep", Later,
+        "Too many calls are chained on an answer that is not there yet. Wait for it, then go on.";
+    ShuttingDown, "shutting-down", Reconnect,
+        "The server is stopping. The call was not taken; send it again once the server is back.";
+    ConnectionOver, "connection-over", Reconnect,
+        "The connection this object came from has ended.";
+    Internal, "internal", No,
+        "A fault of the server's own. Nothing was done. Its log says more; please report it.";
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An error that has a code. Its `Display` is the text for people.
+pub trait Coded: fmt::Display {
+    /// Under which code a caller hears of it.
+    fn code(&self) -> Code;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        let names: HashSet<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+        for name in names {
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{name}");
+        }
+    }
+}

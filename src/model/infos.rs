@@ -1,0 +1,93 @@
+//! What a reader is told about an object.
+
+use crate::model::ids::{Cursor, LogId, MessageId, ProjectId, SessionId};
+use serde::{Deserialize, Serialize};
+
+/// What kind of object a grant stands for. Numbers are stored; a retired one stays taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ObjectKind {
+    /// The server itself.
+    Root = 0,
+    /// A project.
+    Project = 1,
+    /// A session.
+    Session = 2,
+}
+
+/// Where a project lives: enough to make the same capability again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectKey {
+    /// Its log, which is also its row.
+    pub log: LogId,
+    /// Its public name.
+    pub id: ProjectId,
+}
+
+/// Where a session lives: enough to make the same capability again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionKey {
+    /// Its log, which is also its row.
+    pub log: LogId,
+    /// Its public name.
+    pub id: SessionId,
+}
+
+/// A project as told to a reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectInfo {
+    /// Its public name.
+    pub id: ProjectId,
+    /// The directory it stands for.
+    pub directory: String,
+    /// Its name for people.
+    pub name: String,
+    /// When it was made.
+    pub created_at_ms: u64,
+    /// Where in the root's log it was made.
+    pub cursor: Cursor,
+    /// How many sessions it has.
+    pub session_count: u64,
+}
+
+/// A session as told to a reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its public name.
+    pub id: SessionId,
+    /// The project it belongs to.
+    pub project_id: ProjectId,
+    /// Its title for people.
+    pub title: String,
+    /// When it was made.
+    pub created_at_ms: u64,
+    /// Where in the project's log it was made.
+    pub cursor: Cursor,
+    /// Where its own log ends.
+    pub head: Cursor,
+}
+
+/// A message as told to a reader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageInfo {
+    /// Its name in the session.
+    pub id: MessageId,
+    /// Where in the session's log it was added.
+    pub cursor: Cursor,
+    /// When.
+    pub created_at_ms: u64,
+    /// What was said, in the encoding of the wire.
+    pub content: Vec<u8>,
+}
+
+/// Who said something. Numbers are stored; a retired one stays taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Role {
+    /// A person, or an agent in a person's place.
+    User = 0,
+    /// The agent.
+    Assistant = 1,
+    /// The frame around both.
+    System = 2,
+    /// A tool.
+    Tool = 3,
+}

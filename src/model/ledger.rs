@@ -1,0 +1,321 @@
+//! Once per op: the rules by which a batch is new, known, early or refused.
+//!
+//! Pure functions of what the store knows about a producer and what a batch says. The engine asks
+//! them inside its transaction; tests ask them about histories no disk ever saw.
+
+use crate::limits::WINDOW_OPS_MAX;
+use crate::model::code::{Code, Coded};
+use crate::model::ids::{Cursor, Digest, OpId, ProducerId};
+use crate::model::infos::{ProjectKey, SessionKey};
+use serde::{Deserialize, Serialize};
+
+/// What a batch says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchHeader {
+    /// Who writes.
+    pub producer: ProducerId,
+    /// Which run of that producer.
+    pub epoch: u32,
+    /// The number of the first op, from 1.
+    pub first_seq: u64,
+    /// Results up to here need not be kept.
+    pub acked_through: u64,
+}
+
+/// What the store knows about a producer in one log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProducerState {
+    /// The highest epoch seen; 0 for a producer that never wrote.
+    pub epoch: u32,
+    /// The last number decided.
+    pub high: u64,
+    /// Results up to here have been dropped.
+    pub acked_through: u64,
+}
+
+/// What was decided about one op, kept until it is acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// What the op said.
+    pub digest: Digest,
+    /// What became of it.
+    pub decision: Decision,
+}
+
+/// What became of an op.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Decision {
+    /// It is in the log.
+    Applied {
+        /// Where.
+        cursor: Cursor,
+        /// What it made.
+        made: Made,
+    },
+    /// There was nothing to change.
+    Unchanged {
+        /// What it found.
+        made: Made,
+    },
+    /// It will never happen under this number.
+    Rejected {
+        /// The stable code, as text so that old receipts outlive renamed variants.
+        code: String,
+        /// For people.
+        text: String,
+    },
+}
+
+/// A recipe for the capability an op returns, so that a repeat can be given the same object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Made {
+    /// The op returns no object.
+    Nothing,
+    /// A project.
+    Project(ProjectKey),
+    /// A session.
+    Session(SessionKey),
+}
+
+/// How an op of a batch came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// This call decided it.
+    Fresh(Decision),
+    /// An earlier call decided it.
+    Repeat(Decision),
+    /// An earlier call decided it, and the client has acknowledged the result.
+    RepeatDropped,
+}
+
+/// The answer to a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ack {
+    /// Where the log ends now.
+    pub cursor: Cursor,
+    /// One for each op that was decided.
+    pub outcomes: Vec<Outcome>,
+    /// The number taken next.
+    pub next_expected_seq: u64,
+    /// Results from this number on are kept.
+    pub floor: u64,
+    /// Why the ops without an outcome were not looked at.
+    pub stopped: Option<Stop>,
+}
+
+/// Why a batch stopped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// Numbers are missing.
+    #[error("op {got} came where {expected} is expected; send the ops from {expected} on")]
+    Gap {
+        /// What the server takes next.
+        expected: u64,
+        /// What came.
+        got: u64,
+    },
+    /// The number is known with other content.
+    #[error("op {seq} differs from the one recorded under this number")]
+    Reused {
+        /// Which.
+        seq: u64,
+    },
+    /// Too many results are being kept.
+    #[error(
+        "the results of {WINDOW_OPS_MAX} ops wait to be acknowledged; acknowledge some with \
+         ackedThrough, then send the ops from {next} on"
+    )]
+    WindowFull {
+        /// The first op not looked at.
+        next: u64,
+    },
+}
+
+impl Coded for Stop {
+    fn code(&self) -> Code {
+        match self {
+            Stop::Gap { .. } => Code::SeqGap,
+            Stop::Reused { .. } => Code::OpReused,
+            Stop::WindowFull { .. } => Code::WindowFull,
+        }
+    }
+}
+
+/// The producer was taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("producer epoch {got} was replaced by {current}; this client must stop writing")]
+pub struct Fenced {
+    /// The epoch in force.
+    pub current: u32,
+    /// The epoch that came.
+    pub got: u32,
+}
+
+impl Coded for Fenced {
+    fn code(&self) -> Code {
+        Code::ProducerFenced
+    }
+}
+
+/// What to do with a batch: the first `repeats` ops are known, the next `fresh` ones are to be
+/// applied, and the rest is not looked at because of `stop`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Ops to be answered from what is recorded.
+    pub repeats: usize,
+    /// Ops to be applied.
+    pub fresh: usize,
+    /// Why there is a rest, if there is one.
+    pub stop: Option<Stop>,
+    /// The producer's epoch from now on.
+    pub epoch: u32,
+    /// Results up to here may be dropped, once the repeats are answered.
+    pub acked_through: u64,
+}
+
+/// Decides what to do with a batch.
+///
+/// `recorded` gives the digest kept for a number, and is asked only about numbers that are decided
+/// and not yet acknowledged.
+pub fn plan(
+    state: ProducerState,
+    header: &BatchHeader,
+    digests: impl ExactSizeIterator<Item = Digest>,
+    recorded: impl Fn(u64) -> Option<Digest>,
+) -> Result<Plan, Fenced> {
+    if header.epoch < state.epoch {
+        return Err(Fenced { current: state.epoch, got: header.epoch });
+    }
+    let acked_through = header.acked_through.min(state.high).max(state.acked_through);
+    let plan = |repeats, fresh, stop| {
+        Ok(Plan { repeats, fresh, stop, epoch: header.epoch, acked_through })
+    };
+
+    let expected = state.high + 1;
+    if header.first_seq > expected {
+        return plan(0, 0, Some(Stop::Gap { expected, got: header.first_seq }));
+    }
+    let count = digests.len();
+    let repeats = usize::try_from(expected - header.first_seq).unwrap_or(usize::MAX).min(count);
+    for (seq, digest) in (header.first_seq..expected).zip(digests) {
+        let forgotten = seq <= state.acked_through;
+        if !forgotten && recorded(seq) != Some(digest) {
+            let before = (seq - header.first_seq) as usize;
+            return plan(before, 0, Some(Stop::Reused { seq }));
+        }
+    }
+
+    let kept = state.high - acked_through;
+    let room = usize::try_from(WINDOW_OPS_MAX.saturating_sub(kept)).unwrap_or(usize::MAX);
+    let fresh = (count - repeats).min(room);
+    let stop = (repeats + fresh < count)
+        .then_some(Stop::WindowFull { next: header.first_seq + (repeats + fresh) as u64 });
+    plan(repeats, fresh, stop)
+}
+
+/// The content of an op, as the ledger compares it.
+pub fn digest(op_id: OpId, kind: u16, payload: &[u8]) -> Digest {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&op_id.0).update(&kind.to_le_bytes()).update(payload);
+    let mut half = [0; 16];
+    hasher.finalize_xof().fill(&mut half);
+    Digest(half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRODUCER: ProducerId = ProducerId([1; 16]);
+
+    fn digest_of(letter: char) -> Digest {
+        Digest([letter as u8; 16])
+    }
+
+    /// `state` is "epoch/acked..high", `batch` is "epoch/first:letters", letters stand for contents;
+    /// the op recorded under number n says the n-th letter of the alphabet.
+    fn check(state: &str, batch: &str, want: &str) {
+        let (epoch, rest) = state.split_once('/').unwrap();
+        let (acked, high) = rest.split_once("..").unwrap();
+        let state = ProducerState {
+            epoch: epoch.parse().unwrap(),
+            high: high.parse().unwrap(),
+            acked_through: acked.parse().unwrap(),
+        };
+        let (epoch, rest) = batch.split_once('/').unwrap();
+        let (first, letters) = rest.split_once(':').unwrap();
+        let header = BatchHeader {
+            producer: PRODUCER,
+            epoch: epoch.parse().unwrap(),
+            first_seq: first.parse().unwrap(),
+            acked_through: 0,
+        };
+        let digests: Vec<_> = letters.chars().map(digest_of).collect();
+        let recorded = |seq: u64| {
+            assert!(seq > state.acked_through && seq <= state.high, "asked about {seq}");
+            char::from_u32('a' as u32 + seq as u32 - 1).map(digest_of)
+        };
+        let got = match plan(state, &header, digests.into_iter(), recorded) {
+            Err(_) => "fenced".to_owned(),
+            Ok(Plan { repeats, fresh, stop: None, .. }) => format!("{repeats}+{fresh}"),
+            Ok(Plan { repeats, fresh, stop: Some(stop), .. }) => {
+                format!("{repeats}+{fresh} {}", stop.code())
+            }
+        };
+        assert_eq!(got, want, "{state:?} {batch}");
+    }
+
+    #[test]
+    fn a_batch_is_split_into_known_new_and_rest() {
+        check("0/0..0", "1/1:abc", "0+3");
+        check("1/0..3", "1/1:abc", "3+0"); // sent again
+        check("1/0..3", "1/1:abcd", "3+1"); // sent again, with more
+        check("1/0..3", "1/3:cd", "1+1");
+        check("1/0..3", "1/4:d", "0+1");
+        check("1/0..3", "1/5:e", "0+0 seq-gap");
+        check("1/0..3", "1/1:axc", "1+0 op-reused"); // and c is not looked at
+        check("1/0..3", "1/1:xbcd", "0+0 op-reused");
+        check("1/2..3", "1/1:xyc", "3+0"); // what was acknowledged is known by number only
+        check("2/0..3", "1/4:d", "fenced");
+        check("2/0..3", "3/4:d", "0+1"); // a takeover goes on where the other stopped
+        check("2/0..3", "3/1:abc", "3+0");
+    }
+
+    #[test]
+    fn a_full_window_takes_what_fits_and_says_where_it_stopped() {
+        let high = WINDOW_OPS_MAX - 1;
+        let state = ProducerState { epoch: 1, high, acked_through: 0 };
+        let header =
+            BatchHeader { producer: PRODUCER, epoch: 1, first_seq: high + 1, acked_through: 0 };
+        let three = || [digest_of('x'); 3].into_iter();
+        let got = plan(state, &header, three(), |_| None).unwrap();
+        assert_eq!((got.repeats, got.fresh), (0, 1));
+        assert_eq!(got.stop, Some(Stop::WindowFull { next: high + 2 }));
+
+        let acked = BatchHeader { acked_through: high, ..header };
+        let got = plan(state, &acked, three(), |_| None).unwrap();
+        assert_eq!((got.fresh, got.stop, got.acked_through), (3, None, high));
+    }
+
+    #[test]
+    fn nobody_can_acknowledge_the_future() {
+        let state = ProducerState { epoch: 1, high: 3, acked_through: 2 };
+        let header =
+            BatchHeader { producer: PRODUCER, epoch: 1, first_seq: 4, acked_through: u64::MAX };
+        let got = plan(state, &header, [digest_of('d')].into_iter(), |_| None).unwrap();
+        assert_eq!(got.acked_through, 3);
+        let older = BatchHeader { acked_through: 1, ..header };
+        let got = plan(state, &older, [digest_of('d')].into_iter(), |_| None).unwrap();
+        assert_eq!(got.acked_through, 2);
+    }
+
+    #[test]
+    fn the_digest_covers_id_kind_and_payload() {
+        let op = OpId([1; 16]);
+        let one = digest(op, 1, b"x");
+        assert_ne!(one, digest(OpId([2; 16]), 1, b"x"));
+        assert_ne!(one, digest(op, 2, b"x"));
+        assert_ne!(one, digest(op, 1, b"y"));
+        assert_eq!(one, digest(op, 1, b"x"));
+    }
+}

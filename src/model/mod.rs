@@ -1,0 +1,12 @@
+//! The nouns: ids, refs, rights, batches, acks, and the pure rules about them.
+//!
+//! Values only. Nothing here knows a socket, a database, a clock or a source of randomness, so every
+//! rule can be tested with plain data and used by the server and by clients alike.
+
+pub mod code;
+pub mod ids;
+pub mod infos;
+pub mod ledger;
+pub mod page;
+pub mod rights;
+pub mod sturdy_ref;

@@ -1,0 +1,180 @@
+//! The verbs: one file each, with its input, its rule and its refusals.
+//!
+//! A rule is handed the open transaction, the time and where its op would stand, and decides. It
+//! never awaits, reads no clock and makes no randomness, so the same history always gives the same
+//! state. It refuses *before* it writes anything: the engine checks that.
+
+pub mod create_session;
+pub mod open_project;
+pub mod put_message;
+
+pub use create_session::CreateSession;
+pub use open_project::OpenProject;
+pub use put_message::PutMessage;
+
+use crate::limits::OP_PAYLOAD_BYTES_MAX;
+use crate::model::code::{Code, Coded};
+use crate::model::ids::{Cursor, Digest, LogId, OpId};
+use crate::model::ledger::{self, Made};
+use crate::store::{StoreError, Tx};
+
+/// What an op says. Numbers are stored; a retired one stays taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// See [`open_project`].
+    OpenProject = 1,
+    /// See [`create_session`].
+    CreateSession = 2,
+    /// See [`put_message`].
+    PutMessage = 3,
+}
+
+/// A change somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// See [`open_project`].
+    OpenProject(OpenProject),
+    /// See [`create_session`].
+    CreateSession(CreateSession),
+    /// See [`put_message`].
+    PutMessage(PutMessage),
+}
+
+/// One op as the engine takes it: the change wanted, and what the ledger knows it by.
+#[derive(Debug, Clone)]
+pub struct Op {
+    id: OpId,
+    digest: Digest,
+    bytes: usize,
+    action: Result<Action, Refused>,
+}
+
+impl Op {
+    /// An op whose meaning is `action`, or the reason why it has none. `sent` is what the client sent,
+    /// in a form that is the same whenever the same is sent: the ledger compares by it.
+    ///
+    /// A bad argument becomes an op too: it is refused under its number, so that it does not hold up
+    /// the ops behind it.
+    pub fn new<E: Into<Refused>>(
+        id: OpId,
+        kind: Kind,
+        sent: &[u8],
+        action: Result<Action, E>,
+    ) -> Self {
+        let digest = ledger::digest(id, kind as u16, sent);
+        let action = match sent.len() {
+            bytes if bytes > OP_PAYLOAD_BYTES_MAX => Err(TooLarge { bytes }.into()),
+            _ => action.map_err(Into::into),
+        };
+        Self { id, digest, bytes: sent.len(), action }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> OpId {
+        self.id
+    }
+
+    /// What the ledger compares.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// What it takes up in a queue.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// An op larger than the server takes.
+#[derive(Debug, thiserror::Error)]
+#[error("the op is {bytes} bytes long; the most accepted is {OP_PAYLOAD_BYTES_MAX}")]
+struct TooLarge {
+    bytes: usize,
+}
+
+impl Coded for TooLarge {
+    fn code(&self) -> Code {
+        Code::OpTooLarge
+    }
+}
+
+/// A deterministic "no", as it is recorded and told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The stable code.
+    pub code: Code,
+    /// For people.
+    pub text: String,
+}
+
+impl<E: Coded> From<E> for Refused {
+    fn from(error: E) -> Self {
+        Self { code: error.code(), text: error.to_string() }
+    }
+}
+
+/// Where an op would stand if it is applied.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) log: LogId,
+    pub(crate) cursor: Cursor,
+    pub(crate) now_ms: u64,
+}
+
+/// What an op did.
+#[derive(Debug)]
+pub(crate) struct Effect<'a> {
+    pub(crate) made: Made,
+    /// What goes into the history; none if nothing changed.
+    pub(crate) entry: Option<Entry<'a>>,
+}
+
+/// An op's line in the history.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) version: u16,
+    pub(crate) payload: std::borrow::Cow<'a, [u8]>,
+}
+
+/// Why an op was not applied.
+#[derive(Debug)]
+pub(crate) enum NotApplied {
+    /// It never will be.
+    Refused(Refused),
+    /// The store failed; nothing was decided.
+    Store(StoreError),
+}
+
+impl<E: Into<Refused>> From<E> for NotApplied {
+    fn from(error: E) -> Self {
+        NotApplied::Refused(error.into())
+    }
+}
+
+impl From<StoreError> for NotApplied {
+    fn from(error: StoreError) -> Self {
+        NotApplied::Store(error)
+    }
+}
+
+/// Runs the rule of one op.
+pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<'a>, NotApplied> {
+    match &op.action {
+        Err(refused) => Err(NotApplied::Refused(refused.clone())),
+        Ok(Action::OpenProject(action)) => action.apply(tx, place, op.id),
+        Ok(Action::CreateSession(action)) => action.apply(tx, place, op.id),
+        Ok(Action::PutMessage(action)) => action.apply(tx, place, op.id),
+    }
+}
+
+/// The history's form of an op that is not just what was sent.
+fn entry<T: serde::Serialize>(
+    kind: Kind,
+    version: u16,
+    payload: &T,
+) -> Result<Option<Entry<'static>>, NotApplied> {
+    let payload = postcard::to_stdvec(payload)
+        .map_err(|error| StoreError::Other(format!("an op could not be encoded: {error}")))?;
+    Ok(Some(Entry { kind, version, payload: payload.into() }))
+}

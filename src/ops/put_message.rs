@@ -1,0 +1,97 @@
+//! A message at the end of a session.
+
+use super::{Effect, Entry, Kind, NotApplied, Place};
+use crate::model::code::{Code, Coded};
+use crate::model::ids::{MessageId, OpId};
+use crate::model::infos::Role;
+use crate::model::ledger::Made;
+use crate::store::{self, StoreError, Tx};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// What somebody wants said. It is kept in the form in which it stands in the history, so that the
+/// writer has nothing left to encode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutMessage {
+    id: Option<MessageId>,
+    role: Role,
+    payload: Vec<u8>,
+}
+
+/// Why it cannot be.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The id is another message's.
+    #[error("the session already has a message {0}")]
+    Exists(MessageId),
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Error::Exists(_) => Code::MessageExists,
+        }
+    }
+}
+
+/// How it stands in the history, version 1: this head, then the content as the wire has it.
+#[derive(Serialize, Deserialize)]
+struct HeadV1<'a> {
+    id: Option<Cow<'a, str>>,
+    role: Role,
+}
+
+impl PutMessage {
+    /// A message; `content` is what it says, in the encoding of the wire.
+    pub fn new(id: Option<MessageId>, role: Role, content: &[u8]) -> Self {
+        let head = HeadV1 { id: id.as_ref().map(|id| id.as_str().into()), role };
+        let room = Vec::with_capacity(content.len() + 64);
+        // Encoding a string and a number into memory cannot fail; an empty head would be noticed.
+        let mut payload = postcard::to_extend(&head, room).unwrap_or_default();
+        payload.extend_from_slice(content);
+        Self { id, role, payload }
+    }
+
+    /// What a message in the history says.
+    pub fn content(version: u16, payload: &[u8]) -> Result<&[u8], StoreError> {
+        match version {
+            1 => postcard::take_from_bytes::<HeadV1<'_>>(payload)
+                .map(|(_, content)| content)
+                .map_err(|error| StoreError::Corrupt(format!("a message in the history: {error}"))),
+            other => Err(StoreError::Corrupt(format!("a message of unknown version {other}"))),
+        }
+    }
+
+    pub(super) fn apply(
+        &self,
+        tx: &Tx<'_>,
+        place: Place,
+        op: OpId,
+    ) -> Result<Effect<'_>, NotApplied> {
+        let id = match &self.id {
+            Some(id) => Cow::Borrowed(id),
+            None => Cow::Owned(MessageId::made_by(op)),
+        };
+        if !store::messages::add(tx, place.log, place.cursor, &id, self.role)? {
+            return Err(Error::Exists(id.into_owned()).into());
+        }
+        let entry =
+            Entry { kind: Kind::PutMessage, version: 1, payload: Cow::Borrowed(&self.payload) };
+        Ok(Effect { made: Made::Nothing, entry: Some(entry) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_content_comes_back_as_it_was() {
+        for id in [None, Some(MessageId::parse("m1").unwrap())] {
+            let message = PutMessage::new(id, Role::Tool, b"content");
+            assert_eq!(PutMessage::content(1, &message.payload).unwrap(), b"content");
+        }
+        assert!(PutMessage::content(2, b"").is_err());
+        assert!(PutMessage::content(1, b"").is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Questions: read-only, on connections of their own, never through the ledger.
+//!
+//! A few reader threads share a bounded queue, so a question never blocks a worker's event loop, a
+//! long one holds up nobody but its own thread, and the writer notices none of them.
+
+mod readers;
+mod redeem;
+
+pub use readers::{Readers, ReadersError};
+pub use redeem::{Object, RedeemError, Redeemed};
+
+use crate::model::code::{Code, Coded};
+use crate::model::ids::{LogId, ProjectId, SessionId};
+use crate::model::infos::{MessageInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey};
+use crate::model::page::{Page, Paged};
+use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
+use crate::ops::PutMessage;
+use crate::store::{self, StoreError};
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum QueryError {
+    /// As many questions wait as may wait.
+    #[error("the server has as many questions waiting as it takes; try again")]
+    Overloaded,
+    /// The readers have stopped.
+    #[error("the server is stopping")]
+    Stopping,
+    /// No such project.
+    #[error("there is no project {0}")]
+    ProjectNotFound(ProjectId),
+    /// No such session in the project asked.
+    #[error("this project has no session {0}")]
+    SessionNotFound(SessionId),
+    /// The object asked about is no more.
+    #[error("the object does not exist any more")]
+    Gone,
+    /// The store failed.
+    #[error("the store could not be read: {0}")]
+    Store(#[from] StoreError),
+    /// A fault of ours.
+    #[error("the server made a mistake answering this; its log says more")]
+    Panicked,
+}
+
+impl Coded for QueryError {
+    fn code(&self) -> Code {
+        match self {
+            QueryError::Overloaded => Code::Overloaded,
+            QueryError::Stopping => Code::ShuttingDown,
+            QueryError::ProjectNotFound(_) => Code::ProjectNotFound,
+            QueryError::SessionNotFound(_) => Code::SessionNotFound,
+            QueryError::Gone => Code::SessionNotFound,
+            QueryError::Store(_) => Code::StorageFailed,
+            QueryError::Panicked => Code::Internal,
+        }
+    }
+}
+
+impl Readers {
+    /// What a sturdy ref stands for.
+    pub async fn redeem(
+        &self,
+        sturdy_ref: SturdyRef,
+        key: VerifierKey,
+    ) -> Result<Result<Redeemed, RedeemError>, QueryError> {
+        self.ask(move |read| redeem::redeem(read, &sturdy_ref, &key)).await
+    }
+
+    /// A project by its id.
+    pub async fn project(&self, id: ProjectId) -> Result<ProjectKey, QueryError> {
+        self.ask(move |read| match store::projects::log_of(read, &id)? {
+            Some(log) => Ok(ProjectKey { log, id }),
+            None => Err(QueryError::ProjectNotFound(id)),
+        })
+        .await
+    }
+
+    /// What is told about a project.
+    pub async fn project_info(&self, log: LogId) -> Result<ProjectInfo, QueryError> {
+        self.ask(move |read| store::projects::info(read, log)?.ok_or(QueryError::Gone)).await
+    }
+
+    /// A page of all projects.
+    pub async fn projects(&self, page: Page) -> Result<Paged<ProjectInfo>, QueryError> {
+        self.ask(move |read| Ok(store::projects::page(read, page)?)).await
+    }
+
+    /// A session of a project by its id.
+    pub async fn session(&self, project: LogId, id: SessionId) -> Result<SessionKey, QueryError> {
+        self.ask(move |read| match store::sessions::log_of(read, &id)? {
+            Some((log, owner)) if owner == project => Ok(SessionKey { log, id }),
+            _ => Err(QueryError::SessionNotFound(id)),
+        })
+        .await
+    }
+
+    /// What is told about a session.
+    pub async fn session_info(&self, log: LogId) -> Result<SessionInfo, QueryError> {
+        self.ask(move |read| store::sessions::info(read, log)?.ok_or(QueryError::Gone)).await
+    }
+
+    /// A page of a project's sessions.
+    pub async fn sessions(
+        &self,
+        project: LogId,
+        page: Page,
+    ) -> Result<Paged<SessionInfo>, QueryError> {
+        self.ask(move |read| Ok(store::sessions::page(read, project, page)?)).await
+    }
+
+    /// A page of a session's messages.
+    pub async fn messages(
+        &self,
+        session: LogId,
+        page: Page,
+    ) -> Result<Paged<MessageInfo>, QueryError> {
+        self.ask(move |read| {
+            let found = store::messages::page(read, session, page)?;
+            let items = found.items.into_iter().map(|message| {
+                let content = PutMessage::content(message.version, &message.payload)?.to_vec();
+                Ok(MessageInfo {
+                    id: message.id,
+                    cursor: message.cursor,
+                    created_at_ms: message.at_ms,
+                    content,
+                })
+            });
+            let items = items.collect::<Result<_, StoreError>>()?;
+            Ok(Paged { items, next: found.next, more: found.more })
+        })
+        .await
+    }
+}

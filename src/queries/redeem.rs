@@ -1,0 +1,125 @@
+//! What a sturdy ref stands for.
+
+use super::QueryError;
+use crate::model::code::{Code, Coded};
+use crate::model::ids::{GrantKey, LogId};
+use crate::model::infos::{ObjectKind, ProjectKey, SessionKey};
+use crate::model::rights::Rights;
+use crate::model::sturdy_ref::{SturdyRef, Verifier, VerifierKey};
+use crate::store::{self, Read};
+
+/// A grant that was redeemed: enough to make the live object.
+#[derive(Debug, Clone)]
+pub struct Redeemed {
+    /// The grant.
+    pub grant: GrantKey,
+    /// What its holder may do.
+    pub rights: Rights,
+    /// The object.
+    pub object: Object,
+}
+
+/// Where a redeemed object lives.
+#[derive(Debug, Clone)]
+pub enum Object {
+    /// The server itself.
+    Root,
+    /// A project.
+    Project(ProjectKey),
+    /// A session.
+    Session(SessionKey),
+}
+
+/// Why a ref stands for nothing.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedeemError {
+    /// All that a stranger is told.
+    #[error("this sturdy ref stands for nothing here; ask whoever gave it for a new one")]
+    Refused,
+    /// Told to who showed the right secret.
+    #[error("this sturdy ref was revoked; ask its owner for a new one")]
+    Revoked,
+}
+
+impl Coded for RedeemError {
+    fn code(&self) -> Code {
+        match self {
+            RedeemError::Refused => Code::RefRefused,
+            RedeemError::Revoked => Code::Revoked,
+        }
+    }
+}
+
+pub(super) fn redeem(
+    read: &Read<'_>,
+    sturdy_ref: &SturdyRef,
+    key: &VerifierKey,
+) -> Result<Result<Redeemed, RedeemError>, QueryError> {
+    let found = store::grants::by_id(read, sturdy_ref.grant)?;
+    // The same hash and the same comparison for an unknown grant as for a wrong secret, so that the
+    // time taken does not tell which grants exist.
+    let shown = sturdy_ref.secret.verifier(key);
+    let wanted = found.as_ref().map_or(Verifier::from_bytes([0; 32]), |grant| grant.verifier);
+    let fits = shown == wanted;
+    let Some(grant) = found.filter(|_| fits) else {
+        return Ok(Err(RedeemError::Refused));
+    };
+    if grant.revoked {
+        return Ok(Err(RedeemError::Revoked));
+    }
+    let object = object(read, grant.kind, grant.log)?;
+    Ok(Ok(Redeemed { grant: grant.key, rights: grant.rights, object }))
+}
+
+fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Object, QueryError> {
+    Ok(match kind {
+        ObjectKind::Root => Object::Root,
+        ObjectKind::Project => {
+            let id = store::projects::info(read, log)?.ok_or(QueryError::Gone)?.id;
+            Object::Project(ProjectKey { log, id })
+        }
+        ObjectKind::Session => {
+            let id = store::sessions::info(read, log)?.ok_or(QueryError::Gone)?.id;
+            Object::Session(SessionKey { log, id })
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::GrantId;
+    use crate::model::sturdy_ref::Secret;
+    use crate::store::{grants, testing};
+
+    #[test]
+    fn only_the_right_secret_of_a_live_grant_gives_the_object() {
+        let (_dir, mut store) = testing::store();
+        let key = VerifierKey([2; 32]);
+        let secret = Secret::new([5; 32]);
+        let grant = GrantId([3; 16]);
+        let tx = store.begin().unwrap();
+        let new = grants::NewGrant {
+            id: grant,
+            verifier: secret.verifier(&key),
+            kind: ObjectKind::Root,
+            log: LogId::ROOT,
+            rights: Rights::all(),
+            label: "operator",
+        };
+        grants::create(&tx, &new, 1).unwrap();
+        let shown = |grant, secret: &Secret| {
+            let sturdy_ref = SturdyRef { address: String::new(), grant, secret: secret.clone() };
+            redeem(&tx, &sturdy_ref, &key).unwrap().map(|found| found.rights)
+        };
+
+        let wrong = Secret::new([6; 32]);
+        assert_eq!(shown(grant, &secret), Ok(Rights::all()));
+        assert_eq!(shown(grant, &wrong), Err(RedeemError::Refused));
+        assert_eq!(shown(GrantId([4; 16]), &secret), Err(RedeemError::Refused));
+
+        grants::revoke_root(&tx, 2).unwrap();
+        assert_eq!(shown(grant, &secret), Err(RedeemError::Revoked));
+        assert_eq!(shown(grant, &wrong), Err(RedeemError::Refused), "a stranger hears no more");
+    }
+}

@@ -1,0 +1,55 @@
+//! What a client sees on failure: the code, what to do about it, and a text for people.
+
+use crate::model::code::Code;
+use crate::model::code::{Advice, Coded};
+use crate::model::rights::Right;
+
+/// Turns any error with a code into the exception that crosses the wire.
+pub(super) fn to_wire(error: impl Coded) -> capnp::Error {
+    let text = format!("bowline/{}: {error}", error.code());
+    match error.code().advice() {
+        Advice::No => capnp::Error::failed(text),
+        Advice::Later => capnp::Error::overloaded(text),
+        Advice::Reconnect => capnp::Error::disconnected(text),
+    }
+}
+
+/// Refusals that belong to the door itself.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Denied {
+    #[error("this object does not carry the right {:?}", .0.word())]
+    Right(Right),
+    #[error("the connection this object came from has ended")]
+    ConnectionOver,
+    #[error("this connection holds as many live objects as the server allows; release some")]
+    TooManyObjects,
+    #[error(
+        "this op was done, and its result was acknowledged and dropped; look the object up by its id"
+    )]
+    ResultDropped,
+    #[error("the server made a mistake; its log says more")]
+    Internal,
+}
+
+impl Coded for Denied {
+    fn code(&self) -> Code {
+        match self {
+            Denied::Right(_) => Code::NotPermitted,
+            Denied::ConnectionOver => Code::ConnectionOver,
+            Denied::TooManyObjects => Code::TooManyObjects,
+            Denied::ResultDropped => Code::ResultDropped,
+            Denied::Internal => Code::Internal,
+        }
+    }
+}
+
+/// A refusal read back from a receipt: its code is text by then.
+pub(super) fn recorded(code: &str, text: &str) -> capnp::Error {
+    let known = Code::ALL.iter().find(|known| known.name() == code);
+    let text = format!("bowline/{code}: {text}");
+    match known.map(|code| code.advice()) {
+        Some(Advice::Later) => capnp::Error::overloaded(text),
+        Some(Advice::Reconnect) => capnp::Error::disconnected(text),
+        Some(Advice::No) | None => capnp::Error::failed(text),
+    }
+}

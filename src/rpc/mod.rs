@@ -1,0 +1,96 @@
+//! The wire's door: one file per interface.
+//!
+//! A method is a doorman: decode, authorise, call, encode. No rule lives here. `Rc` and everything
+//! else that cannot leave its thread ends at this room; what goes on to the engine is plain values.
+//!
+//! Methods that change something hand their batch to the engine *before* their first await, while the
+//! call is being dispatched. That is why calls on one object take effect in the order they were sent.
+//!
+//! Every facet is an object of its own: two interfaces over one `Rc` would share one export, and the
+//! holder of the lesser could cast it to the greater.
+
+mod decode;
+mod encode;
+mod error;
+mod project;
+mod root;
+mod scope;
+mod session;
+mod vat;
+
+pub use scope::Scope;
+
+use crate::engine::{Engine, Refusal, Submission, Submitted};
+use crate::limits::Limits;
+use crate::model::ids::{LogId, RealmId};
+use crate::model::ledger::{Ack, BatchHeader, Decision, Made, Outcome};
+use crate::model::rights::Right;
+use crate::model::sturdy_ref::VerifierKey;
+use crate::ops::Op;
+use crate::queries::Readers;
+use error::{Denied, to_wire};
+use scope::Claim;
+use std::rc::Rc;
+
+/// What every connection is served from; shared by all worker threads.
+#[derive(Clone)]
+pub struct House {
+    /// The only way to change something.
+    pub engine: Engine,
+    /// The only way to look something up.
+    pub readers: Readers,
+    /// Whose data this is.
+    pub realm: RealmId,
+    /// What ref secrets are hashed with.
+    pub verifier_key: VerifierKey,
+    /// Which start of the server this is.
+    pub incarnation: u64,
+    /// What a connection may ask for.
+    pub limits: Limits,
+}
+
+/// The object a new connection starts with. It carries no authority.
+pub fn bootstrap(scope: Rc<Scope>) -> capnp::capability::Client {
+    capnp_rpc::new_client::<crate::wire::bowline_capnp::vat::Client, _>(vat::Vat::new(scope)).client
+}
+
+/// A batch on its way to the disk.
+struct OnItsWay {
+    submitted: Submitted,
+    incarnation: u64,
+}
+
+impl OnItsWay {
+    async fn answer(self) -> Result<Ack, Refusal> {
+        self.submitted.answer().await
+    }
+}
+
+/// Hands a batch to the engine, if the object may append. It is queued when this returns.
+fn submit(claim: &Claim, log: LogId, header: BatchHeader, ops: Vec<Op>) -> capnp::Result<OnItsWay> {
+    let house = claim.require(Right::Append)?;
+    let submitted = house.engine.submit(Submission { grant: claim.grant(), log, header, ops });
+    Ok(OnItsWay { submitted, incarnation: house.incarnation })
+}
+
+/// What a call that is one op has made, and whether this very call changed something.
+fn made(answer: Result<Ack, Refusal>) -> capnp::Result<(Made, bool)> {
+    let mut ack = answer.map_err(to_wire)?;
+    match (ack.outcomes.pop(), ack.stopped) {
+        (Some(Outcome::Fresh(decision) | Outcome::Repeat(decision)), _) => match decision {
+            Decision::Applied { made, .. } => Ok((made, true)),
+            Decision::Unchanged { made } => Ok((made, false)),
+            Decision::Rejected { code, text } => Err(error::recorded(&code, &text)),
+        },
+        (Some(Outcome::RepeatDropped), _) => Err(to_wire(Denied::ResultDropped)),
+        (None, Some(stop)) => Err(to_wire(stop)),
+        (None, None) => Err(impossible()),
+    }
+}
+
+/// For answers the engine never gives; a client sees `internal`, the log says where.
+#[track_caller]
+fn impossible() -> capnp::Error {
+    tracing::error!(at = %std::panic::Location::caller(), "the engine gave an impossible answer");
+    to_wire(Denied::Internal)
+}

@@ -1,0 +1,80 @@
+//! `Project`: a directory and its sessions.
+
+use super::error::to_wire;
+use super::scope::Claim;
+use super::{decode, encode, made, session, submit};
+use crate::model::infos::ProjectKey;
+use crate::model::ledger::Made;
+use crate::model::rights::Right;
+use crate::wire::root_capnp::project;
+use std::rc::Rc;
+
+struct Project {
+    claim: Claim,
+    key: ProjectKey,
+}
+
+pub(super) fn client(claim: Claim, key: ProjectKey) -> project::Client {
+    capnp_rpc::new_client(Project { claim, key })
+}
+
+impl project::Server for Project {
+    async fn info(
+        self: Rc<Self>,
+        _: project::InfoParams,
+        mut results: project::InfoResults,
+    ) -> capnp::Result<()> {
+        let house = self.claim.require(Right::Read)?;
+        let info = house.readers.project_info(self.key.log).await.map_err(to_wire)?;
+        encode::project_info(&info, results.get().init_project());
+        Ok(())
+    }
+
+    fn create_session(
+        self: Rc<Self>,
+        params: project::CreateSessionParams,
+        mut results: project::CreateSessionResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted = decode::create_session(params.get())
+            .map_err(to_wire)
+            .and_then(|(header, op)| submit(&self.claim, self.key.log, header, vec![op]));
+        drop(params);
+        async move {
+            let (made, _) = made(submitted?.answer().await)?;
+            let Made::Session(key) = made else { return Err(super::impossible()) };
+            let claim = self.claim.derive().map_err(to_wire)?;
+            results.get().set_session(session::client(claim, key));
+            Ok(())
+        }
+    }
+
+    async fn session(
+        self: Rc<Self>,
+        params: project::SessionParams,
+        mut results: project::SessionResults,
+    ) -> capnp::Result<()> {
+        let id = decode::session_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
+        let house = self.claim.require(Right::Read)?;
+        let key = house.readers.session(self.key.log, id).await.map_err(to_wire)?;
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_session(session::client(claim, key));
+        Ok(())
+    }
+
+    async fn sessions(
+        self: Rc<Self>,
+        params: project::SessionsParams,
+        mut results: project::SessionsResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let house = self.claim.require(Right::Read)?;
+        let found = house.readers.sessions(self.key.log, page).await.map_err(to_wire)?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_sessions(found.items.len() as u32);
+        for (at, info) in (0..).zip(&found.items) {
+            encode::session_info(info, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! `Root`: the server itself.
+
+use super::error::to_wire;
+use super::scope::Claim;
+use super::{decode, encode, made, project, submit};
+use crate::model::ids::LogId;
+use crate::model::ledger::Made;
+use crate::model::rights::Right;
+use crate::wire::root_capnp::root;
+use std::rc::Rc;
+
+struct Root {
+    claim: Claim,
+}
+
+pub(super) fn client(claim: Claim) -> root::Client {
+    capnp_rpc::new_client(Root { claim })
+}
+
+impl root::Server for Root {
+    fn open_project(
+        self: Rc<Self>,
+        params: root::OpenProjectParams,
+        mut results: root::OpenProjectResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted = decode::open_project(params.get())
+            .map_err(to_wire)
+            .and_then(|(header, op)| submit(&self.claim, LogId::ROOT, header, vec![op]));
+        drop(params);
+        async move {
+            let (made, fresh) = made(submitted?.answer().await)?;
+            let Made::Project(key) = made else { return Err(super::impossible()) };
+            let claim = self.claim.derive().map_err(to_wire)?;
+            results.get().set_project(project::client(claim, key));
+            results.get().set_created(fresh);
+            Ok(())
+        }
+    }
+
+    async fn project(
+        self: Rc<Self>,
+        params: root::ProjectParams,
+        mut results: root::ProjectResults,
+    ) -> capnp::Result<()> {
+        let id = decode::project_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
+        let house = self.claim.require(Right::Read)?;
+        let key = house.readers.project(id).await.map_err(to_wire)?;
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_project(project::client(claim, key));
+        Ok(())
+    }
+
+    async fn projects(
+        self: Rc<Self>,
+        params: root::ProjectsParams,
+        mut results: root::ProjectsResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let house = self.claim.require(Right::Read)?;
+        let found = house.readers.projects(page).await.map_err(to_wire)?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_projects(found.items.len() as u32);
+        for (at, info) in (0..).zip(&found.items) {
+            encode::project_info(info, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+//! `Session`: one log.
+
+use super::error::to_wire;
+use super::scope::Claim;
+use super::{decode, encode, submit};
+use crate::model::infos::SessionKey;
+use crate::model::rights::Right;
+use crate::wire::session_capnp::session;
+use std::rc::Rc;
+
+struct Session {
+    claim: Claim,
+    key: SessionKey,
+}
+
+pub(super) fn client(claim: Claim, key: SessionKey) -> session::Client {
+    capnp_rpc::new_client(Session { claim, key })
+}
+
+impl session::Server for Session {
+    async fn info(
+        self: Rc<Self>,
+        _: session::InfoParams,
+        mut results: session::InfoResults,
+    ) -> capnp::Result<()> {
+        let house = self.claim.require(Right::Read)?;
+        let info = house.readers.session_info(self.key.log).await.map_err(to_wire)?;
+        encode::session_info(&info, results.get().init_session());
+        Ok(())
+    }
+
+    fn append(
+        self: Rc<Self>,
+        params: session::AppendParams,
+        mut results: session::AppendResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted = decode::append(params.get())
+            .map_err(to_wire)
+            .and_then(|(header, ops)| submit(&self.claim, self.key.log, header, ops));
+        drop(params);
+        async move {
+            let submitted = submitted?;
+            let incarnation = submitted.incarnation;
+            let ack = submitted.answer().await.map_err(to_wire)?;
+            encode::ack(&ack, incarnation, results.get().init_ack());
+            Ok(())
+        }
+    }
+
+    async fn messages(
+        self: Rc<Self>,
+        params: session::MessagesParams,
+        mut results: session::MessagesResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let house = self.claim.require(Right::Read)?;
+        let found = house.readers.messages(self.key.log, page).await.map_err(to_wire)?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_messages(found.items.len() as u32);
+        for (at, message) in (0..).zip(&found.items) {
+            encode::message(message, list.reborrow().get(at))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! Table `producers`: how far each writing client has come in each log.
+
+use super::{Read, StoreError, Tx, from_sql_int, sql_int};
+use crate::model::ids::{LogId, ProducerId};
+use crate::model::ledger::ProducerState;
+use rusqlite::OptionalExtension;
+
+/// The row of a producer in one log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProducerKey(pub(super) i64);
+
+/// What is known about a producer.
+pub fn get(
+    read: &Read<'_>,
+    log: LogId,
+    producer: ProducerId,
+) -> Result<Option<(ProducerKey, ProducerState)>, StoreError> {
+    let row = read
+        .conn
+        .prepare_cached(
+            "SELECT id, epoch, high, acked_through FROM producers WHERE log = ? AND producer = ?",
+        )?
+        .query_row((log.0, producer.0), |row| {
+            let state = ProducerState {
+                epoch: row.get(1)?,
+                high: from_sql_int(row.get(2)?),
+                acked_through: from_sql_int(row.get(3)?),
+            };
+            Ok((ProducerKey(row.get(0)?), state))
+        })
+        .optional()?;
+    Ok(row)
+}
+
+/// Records a producer that never wrote to this log before.
+pub fn create(
+    tx: &Tx<'_>,
+    log: LogId,
+    producer: ProducerId,
+    state: ProducerState,
+) -> Result<ProducerKey, StoreError> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO producers (log, producer, epoch, high, acked_through) VALUES (?, ?, ?, ?, ?)",
+        )?
+        .execute((
+            log.0,
+            producer.0,
+            state.epoch,
+            sql_int(state.high),
+            sql_int(state.acked_through),
+        ))?;
+    Ok(ProducerKey(tx.conn.last_insert_rowid()))
+}
+
+/// Records how far a producer has come.
+pub fn set(tx: &Tx<'_>, key: ProducerKey, state: ProducerState) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE producers SET epoch = ?, high = ?, acked_through = ? WHERE id = ?")?
+        .execute((state.epoch, sql_int(state.high), sql_int(state.acked_through), key.0))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::testing;
+
+    #[test]
+    fn a_producer_comes_back_as_it_was() {
+        let (_dir, mut store) = testing::store();
+        let tx = store.begin().unwrap();
+        let id = ProducerId([9; 16]);
+        assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), None);
+        let first = ProducerState { epoch: 1, high: 0, acked_through: 0 };
+        let key = create(&tx, LogId::ROOT, id, first).unwrap();
+        assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), Some((key, first)));
+        let later = ProducerState { epoch: u32::MAX, high: 8, acked_through: 5 };
+        set(&tx, key, later).unwrap();
+        assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), Some((key, later)));
+    }
+}

@@ -1,0 +1,79 @@
+//! Table `sessions`.
+
+use super::{Read, StoreError, Tx, from_sql_int, sql_int};
+use crate::model::ids::{Cursor, LogId, ProjectId, SessionId};
+use crate::model::infos::SessionInfo;
+use crate::model::page::{Page, Paged};
+use rusqlite::{OptionalExtension, Row};
+
+const QUERY: &str = "SELECT sessions.id, projects.id, title, sessions.created_at_ms, sessions.cursor, head
+     FROM sessions JOIN projects ON projects.log = sessions.project JOIN logs ON logs.id = sessions.log";
+
+/// Records a session. `log` is its own log, `info.cursor` a place in the project's.
+pub fn create(
+    tx: &Tx<'_>,
+    log: LogId,
+    project: LogId,
+    info: &SessionInfo,
+) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO sessions (log, id, project, title, cursor, created_at_ms)
+             VALUES (?, ?, ?, ?, ?, ?)",
+        )?
+        .execute((
+            log.0,
+            info.id.as_str(),
+            project.0,
+            &info.title,
+            sql_int(info.cursor.0),
+            sql_int(info.created_at_ms),
+        ))?;
+    Ok(())
+}
+
+/// The log of the session with this id, and the log of its project.
+pub fn log_of(read: &Read<'_>, id: &SessionId) -> Result<Option<(LogId, LogId)>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT log, project FROM sessions WHERE id = ?")?
+        .query_row([id.as_str()], |row| Ok((LogId(row.get(0)?), LogId(row.get(1)?))))
+        .optional()?)
+}
+
+/// What is told about a session.
+pub fn info(read: &Read<'_>, log: LogId) -> Result<Option<SessionInfo>, StoreError> {
+    read.conn
+        .prepare_cached(&format!("{QUERY} WHERE sessions.log = ?"))?
+        .query_row([log.0], |row| Ok(from_row(row)))
+        .optional()?
+        .transpose()
+}
+
+/// A page of a project's sessions, in the order of the project's log.
+pub fn page(read: &Read<'_>, project: LogId, page: Page) -> Result<Paged<SessionInfo>, StoreError> {
+    let sql = match page.newest_first() {
+        false => format!(
+            "{QUERY} WHERE project = ? AND sessions.cursor >= ? ORDER BY sessions.cursor LIMIT ?"
+        ),
+        true => format!(
+            "{QUERY} WHERE project = ? AND sessions.cursor <= ? ORDER BY sessions.cursor DESC LIMIT ?"
+        ),
+    };
+    let mut query = read.conn.prepare_cached(&sql)?;
+    let mut rows = query.query((project.0, page.bound(), page.limit() + 1))?;
+    super::paged(&mut rows, page, from_row, |info| (info.cursor, info.title.len()))
+}
+
+fn from_row(row: &Row<'_>) -> Result<SessionInfo, StoreError> {
+    let text = |column| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
+    let odd = |error| StoreError::odd("sessions", error);
+    Ok(SessionInfo {
+        id: SessionId::parse(text(0)?).map_err(odd)?,
+        project_id: ProjectId::parse(text(1)?).map_err(odd)?,
+        title: row.get(2)?,
+        created_at_ms: from_sql_int(row.get(3)?),
+        cursor: Cursor(from_sql_int(row.get(4)?)),
+        head: Cursor(from_sql_int(row.get(5)?)),
+    })
+}

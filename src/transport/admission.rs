@@ -1,0 +1,443 @@
+//! The books of one connection: which calls run, which answers are kept, how deep they hang.
+//!
+//! No I/O and no clock; the network tells what passes, and asks what to do with it.
+//!
+//! *Depth.* capnp-rpc polls a call on the answer of a pending call on the answer of … recursively, so
+//! the depth of such a chain is bounded. A call on an answer that has been sent starts at 1 again.
+//!
+//! *Finish before return.* A peer that loses interest in a call sends `Finish` early. capnp-rpc would
+//! drop the running method at its next await, and keep the answer's slot for ever, since no `Return`
+//! follows. Here the `Finish` is held back until the call has returned: what was accepted is finished,
+//! and the slot is freed.
+
+use crate::limits::{CAPS_PER_MESSAGE_MAX, Limits, REFUSED_REMEMBERED_MAX};
+use crate::model::code::Code;
+use std::collections::HashMap;
+
+/// What to do with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Hand it on.
+    Pass,
+    /// Answer the call with this code, and do not hand it on.
+    Refuse(Code),
+    /// Keep it; [`Admission::returned`] gives it back.
+    Hold,
+    /// Give the connection up: no honest peer does this.
+    Abort(&'static str),
+}
+
+/// What matters about a call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Call<'a> {
+    /// Its number.
+    pub question: u32,
+    /// The size of its message.
+    pub bytes: usize,
+    /// Whether the answer goes to the caller, as it must.
+    pub to_caller: bool,
+    /// The questions whose answers it hangs on: its target, and capabilities in its parameters.
+    pub hangs_on: &'a [u32],
+    /// Capabilities in its parameters, of any kind.
+    pub caps: u32,
+}
+
+/// A finish that was held back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldFinish {
+    /// The question it is about.
+    pub question: u32,
+    /// Whether the capabilities in the answer are released too.
+    pub release_result_caps: bool,
+}
+
+struct Answer {
+    /// Which of all calls it is: question numbers are used again.
+    serial: u64,
+    /// The call it hangs on, the deepest if there are several.
+    hangs_on: Option<(u32, u64)>,
+    bytes: usize,
+    returned: bool,
+    held: Option<HeldFinish>,
+}
+
+/// The books.
+pub struct Admission {
+    calls_in_flight_max: usize,
+    call_bytes_in_flight_max: usize,
+    answers_unfinished_max: usize,
+    pipeline_depth_max: u32,
+    answers: HashMap<u32, Answer>,
+    serial: u64,
+    in_flight: usize,
+    bytes_in_flight: usize,
+    refused: HashMap<u32, Code>,
+    /// Promises the peer made us, with how many promises stand before each.
+    promises: HashMap<u32, u32>,
+    draining: bool,
+}
+
+impl Admission {
+    /// Empty books.
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            calls_in_flight_max: limits.calls_in_flight_max,
+            call_bytes_in_flight_max: limits.call_bytes_in_flight_max,
+            answers_unfinished_max: limits.answers_unfinished_max,
+            pipeline_depth_max: limits.pipeline_depth_max,
+            answers: HashMap::new(),
+            serial: 0,
+            in_flight: 0,
+            bytes_in_flight: 0,
+            refused: HashMap::new(),
+            promises: HashMap::new(),
+            draining: false,
+        }
+    }
+
+    /// From now on new calls are refused.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Whether nothing is running and nothing new will.
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.in_flight == 0
+    }
+
+    /// A call, or a request for the bootstrap object, came in.
+    pub fn call(&mut self, call: &Call<'_>) -> Verdict {
+        if !call.to_caller {
+            return Verdict::Abort("a call asked for its answer to be sent elsewhere");
+        }
+        if call.caps > CAPS_PER_MESSAGE_MAX {
+            return Verdict::Abort("a call carried too many capabilities");
+        }
+        if self.answers.contains_key(&call.question) {
+            return Verdict::Abort("a question number was used twice");
+        }
+        self.refused.remove(&call.question);
+
+        let deepest = call.hangs_on.iter().filter_map(|on| self.pending(*on)).max();
+        let depth = 1 + deepest.map_or(0, |(depth, _)| depth);
+        let hangs_on_refused = call.hangs_on.iter().find_map(|on| self.refused.get(on).copied());
+        let too_many_bytes =
+            self.in_flight > 0 && self.bytes_in_flight + call.bytes > self.call_bytes_in_flight_max;
+        let why_not = if let Some(code) = hangs_on_refused {
+            Some(code)
+        } else if self.draining {
+            Some(Code::ShuttingDown)
+        } else if depth > self.pipeline_depth_max {
+            Some(Code::PipelineTooDeep)
+        } else if self.in_flight >= self.calls_in_flight_max || too_many_bytes {
+            Some(Code::TooManyCalls)
+        } else if self.answers.len() >= self.answers_unfinished_max {
+            Some(Code::TooManyAnswers)
+        } else {
+            None
+        };
+        match why_not {
+            Some(code) => {
+                if self.refused.len() >= REFUSED_REMEMBERED_MAX {
+                    self.refused.clear();
+                }
+                self.refused.insert(call.question, code);
+                Verdict::Refuse(code)
+            }
+            None => {
+                self.serial += 1;
+                let answer = Answer {
+                    serial: self.serial,
+                    hangs_on: deepest.map(|(_, on)| on),
+                    bytes: call.bytes,
+                    returned: false,
+                    held: None,
+                };
+                self.answers.insert(call.question, answer);
+                self.in_flight += 1;
+                self.bytes_in_flight += call.bytes;
+                Verdict::Pass
+            }
+        }
+    }
+
+    /// How many unanswered calls there are from this one to the first it hangs on, if it is unanswered
+    /// itself. The chain is never longer than what was admitted.
+    fn pending(&self, question: u32) -> Option<(u32, (u32, u64))> {
+        let mut depth = 0;
+        let first = self.answers.get(&question).map(|answer| (question, answer.serial));
+        let mut next = first;
+        while let Some((question, serial)) = next {
+            match self.answers.get(&question) {
+                Some(answer) if answer.serial == serial && !answer.returned => {
+                    depth += 1;
+                    next = answer.hangs_on;
+                }
+                _ => break,
+            }
+        }
+        first.filter(|_| depth > 0).map(|first| (depth, first))
+    }
+
+    /// The peer has no more use for an answer.
+    pub fn finish(&mut self, finish: HeldFinish) -> Verdict {
+        self.refused.remove(&finish.question);
+        match self.answers.get_mut(&finish.question) {
+            Some(answer) if !answer.returned => {
+                answer.held = Some(finish);
+                Verdict::Hold
+            }
+            _ => {
+                self.answers.remove(&finish.question);
+                Verdict::Pass
+            }
+        }
+    }
+
+    /// An answer is being sent; a finish that was held back for it can be handed on.
+    pub fn returned(&mut self, question: u32, no_finish_needed: bool) -> Option<HeldFinish> {
+        let answer = self.answers.get_mut(&question).filter(|answer| !answer.returned)?;
+        answer.returned = true;
+        self.in_flight -= 1;
+        self.bytes_in_flight -= answer.bytes;
+        let held = answer.held.take();
+        if held.is_some() || no_finish_needed {
+            self.answers.remove(&question);
+        }
+        held
+    }
+
+    /// The peer sent a promise instead of a capability.
+    pub fn promise(&mut self, promise: u32) {
+        self.promises.entry(promise).or_insert(1);
+    }
+
+    /// The peer replaced a promise by another one.
+    pub fn promise_replaced(&mut self, promise: u32, by: u32) -> Verdict {
+        let depth = self.promises.get(&promise).copied().unwrap_or(1) + 1;
+        if depth > self.pipeline_depth_max {
+            return Verdict::Abort("a promise was replaced by a promise too often");
+        }
+        self.promises.insert(by, depth);
+        Verdict::Pass
+    }
+
+    /// We gave a promise or capability of the peer's back.
+    pub fn released(&mut self, import: u32) {
+        self.promises.remove(&import);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            calls_in_flight_max: 4,
+            call_bytes_in_flight_max: 100,
+            answers_unfinished_max: 6,
+            pipeline_depth_max: 3,
+            ..Limits::default()
+        }
+    }
+
+    /// A script: `call N [on M …] [bytes B]`, `bootstrap N`, `return N [kept]`, `finish N`, `drain`;
+    /// behind `->` what comes of it.
+    fn check(script: &str) {
+        let mut books = Admission::new(&limits());
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (what, want) = line.split_once("->").unwrap_or((line, "pass"));
+            let words: Vec<_> = what.split_whitespace().collect();
+            let number = |at: usize| words[at].parse::<u32>().unwrap();
+            let got = match words[0] {
+                "call" => {
+                    let mut on = Vec::new();
+                    let mut bytes = 1;
+                    for pair in words[2..].chunks(2) {
+                        match pair[0] {
+                            "on" => on.push(pair[1].parse().unwrap()),
+                            _ => bytes = pair[1].parse().unwrap(),
+                        }
+                    }
+                    let call = Call {
+                        question: number(1),
+                        bytes,
+                        to_caller: true,
+                        hangs_on: &on,
+                        caps: on.len() as u32,
+                    };
+                    show(books.call(&call))
+                }
+                "finish" => show(
+                    books.finish(HeldFinish { question: number(1), release_result_caps: true }),
+                ),
+                "return" => match books.returned(number(1), words.len() == 2) {
+                    Some(held) => format!("finish {}", held.question),
+                    None => "pass".into(),
+                },
+                "drain" => {
+                    books.drain();
+                    if books.is_drained() { "drained".into() } else { "pass".into() }
+                }
+                "drained" => books.is_drained().to_string(),
+                other => panic!("{other}"),
+            };
+            assert_eq!(got, want.trim(), "{line}");
+        }
+    }
+
+    fn show(verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Pass => "pass".into(),
+            Verdict::Hold => "hold".into(),
+            Verdict::Refuse(code) => code.to_string(),
+            Verdict::Abort(why) => why.into(),
+        }
+    }
+
+    #[test]
+    fn calls_in_flight_are_bounded_and_an_answer_makes_room() {
+        check(
+            "
+            call 1
+            call 2
+            call 3
+            call 4
+            call 5 -> too-many-calls
+            call 6 on 5 -> too-many-calls   
+            return 1
+            call 5
+            call 7 -> too-many-calls
+            ",
+        );
+    }
+
+    #[test]
+    fn bytes_in_flight_are_bounded_but_one_call_is_always_let_in() {
+        check(
+            "
+            call 1 bytes 5000
+            call 2 bytes 1 -> too-many-calls
+            return 1
+            call 2 bytes 60
+            call 3 bytes 60 -> too-many-calls
+            call 4 bytes 40
+            ",
+        );
+    }
+
+    #[test]
+    fn answers_that_hold_capabilities_are_bounded_until_finished() {
+        check(
+            "
+            call 1
+            return 1 kept
+            call 2
+            return 2 kept
+            call 3
+            return 3 kept
+            call 4
+            return 4 kept
+            call 5
+            return 5 kept
+            call 6
+            return 6 kept
+            call 7 -> too-many-answers
+            finish 3
+            call 7
+            ",
+        );
+    }
+
+    #[test]
+    fn depth_counts_pending_calls_only() {
+        check(
+            "
+            call 1
+            call 2 on 1
+            call 3 on 2
+            call 4 on 3 -> pipeline-too-deep
+            call 5 on 4 -> pipeline-too-deep
+            return 1 kept
+            return 2 kept
+            call 4 on 3
+            call 6 on 1
+            call 7 on 99 on 4
+            call 8 on 7 -> pipeline-too-deep
+            ",
+        );
+    }
+
+    #[test]
+    fn an_early_finish_waits_for_the_answer() {
+        check(
+            "
+            call 1
+            finish 1 -> hold
+            return 1 kept -> finish 1
+            call 1
+            return 1 kept
+            finish 1
+            call 1
+            return 1
+            finish 1
+            return 1
+            ",
+        );
+    }
+
+    #[test]
+    fn a_number_in_use_cannot_be_used_again() {
+        check(
+            "
+            call 1
+            call 1 -> a question number was used twice
+            ",
+        );
+    }
+
+    #[test]
+    fn draining_refuses_new_calls_and_ends_when_the_last_is_answered() {
+        check(
+            "
+            call 1
+            drain
+            call 2 -> shutting-down
+            drained -> false
+            return 1
+            drained -> true
+            ",
+        );
+    }
+
+    #[test]
+    fn nobody_sends_answers_elsewhere_or_floods_us_with_capabilities() {
+        let mut books = Admission::new(&limits());
+        let elsewhere = Call { question: 1, to_caller: false, ..Call::default() };
+        assert!(matches!(books.call(&elsewhere), Verdict::Abort(_)));
+        let many = Call { question: 1, to_caller: true, caps: 65, ..Call::default() };
+        assert!(matches!(books.call(&many), Verdict::Abort(_)));
+    }
+
+    #[test]
+    fn a_chain_of_promises_is_bounded() {
+        let mut books = Admission::new(&limits());
+        books.promise(1);
+        assert_eq!(books.promise_replaced(1, 2), Verdict::Pass);
+        assert_eq!(books.promise_replaced(2, 3), Verdict::Pass);
+        assert!(matches!(books.promise_replaced(3, 4), Verdict::Abort(_)));
+        books.released(3);
+        assert_eq!(books.promise_replaced(3, 4), Verdict::Pass, "forgotten once given back");
+    }
+
+    #[test]
+    fn what_is_remembered_of_refused_calls_is_bounded() {
+        let mut books = Admission::new(&limits());
+        books.drain();
+        for question in 0..200_000 {
+            books.call(&Call { question, to_caller: true, ..Call::default() });
+        }
+        assert!(books.refused.len() <= REFUSED_REMEMBERED_MAX);
+    }
+}

@@ -1,0 +1,443 @@
+//! The two-party network: frames, admission and the outbound buffer around one RPC system.
+
+use super::admission::{Admission, Call, HeldFinish, Verdict};
+use super::frame::{Frame, FrameReader};
+use super::outbound::Outbound;
+use crate::limits::{CAPS_PER_MESSAGE_MAX, Limits, NESTING_MAX, TRAVERSAL_FACTOR};
+use crate::model::code::{Advice, Code};
+use capnp::capability::Promise;
+use capnp::message::{Builder, HeapAllocator, ReaderOptions};
+use capnp::serialize::BufferSegments;
+use capnp_rpc::rpc_capnp::{
+    self, call, cap_descriptor, exception, message, message_target, payload, resolve,
+};
+use capnp_rpc::rpc_twoparty_capnp::Side;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+/// What the parts of one connection share.
+struct Shared {
+    outbound: Outbound,
+    admission: RefCell<Admission>,
+    /// Messages to be handed to the RPC system before the next one from the peer.
+    inject: RefCell<VecDeque<HeldFinish>>,
+    /// Something changed that the receiving side waits for.
+    nudge: Notify,
+    last_heard: Cell<Instant>,
+    /// How long the peer may be silent; shorter while it holds nothing.
+    idle: Cell<Duration>,
+    frame_time: Duration,
+    backlog_bytes_max: usize,
+    options: ReaderOptions,
+}
+
+/// A connection, ready to carry an RPC system.
+pub struct Link {
+    network: Network,
+    control: Control,
+}
+
+/// What the owner of a connection can ask of it from outside.
+#[derive(Clone)]
+pub struct Control {
+    shared: Rc<Shared>,
+}
+
+impl Link {
+    /// Takes the two halves of a stream. The writing half is driven by a task of its own, so this must
+    /// be called on a local task set.
+    pub fn new(
+        reader: impl AsyncRead + Unpin + 'static,
+        writer: impl AsyncWrite + Unpin + 'static,
+        side: Side,
+        limits: &Limits,
+    ) -> Self {
+        let shared = Rc::new(Shared {
+            outbound: Outbound::default(),
+            admission: RefCell::new(Admission::new(limits)),
+            inject: RefCell::default(),
+            nudge: Notify::new(),
+            last_heard: Cell::new(Instant::now()),
+            idle: Cell::new(Duration::from_millis(limits.idle_ms_max)),
+            frame_time: Duration::from_millis(limits.frame_ms_max),
+            backlog_bytes_max: limits.backlog_bytes_max,
+            options: ReaderOptions {
+                traversal_limit_in_words: Some(limits.frame_bytes_max / 8 * TRAVERSAL_FACTOR),
+                nesting_limit: NESTING_MAX,
+            },
+        });
+        let stall = Duration::from_millis(limits.stall_ms_max);
+        let (written, all_written) = watch::channel(false);
+        let writing = tokio::task::spawn_local({
+            let shared = shared.clone();
+            async move {
+                if let Err(error) = shared.outbound.drive(writer, stall).await {
+                    tracing::debug!(%error, "no more is written on this connection");
+                }
+                // A peer that cannot be answered is not listened to either.
+                shared.nudge.notify_one();
+                let _ = written.send(true);
+            }
+        });
+        let reader = FrameReader::new(reader, limits.frame_bytes_max);
+        let connection = Connection {
+            shared: shared.clone(),
+            reader: Rc::new(RefCell::new(Some(reader))),
+            all_written: all_written.clone(),
+        };
+        let network = Network {
+            connection: Some(Box::new(connection)),
+            all_written,
+            side,
+            _writing: AbortOnDropHandle::new(writing),
+        };
+        Self { network, control: Control { shared } }
+    }
+
+    /// The network for an RPC system, and the handle that stays outside.
+    pub fn into_parts(self) -> (Box<dyn capnp_rpc::VatNetwork<Side>>, Control) {
+        (Box::new(self.network), self.control)
+    }
+}
+
+impl Control {
+    /// Takes no more calls; ends the connection once those that were taken are answered.
+    pub fn drain(&self) {
+        self.shared.admission.borrow_mut().drain();
+        self.shared.nudge.notify_one();
+    }
+
+    /// Changes how long the peer may be silent.
+    pub fn set_idle(&self, idle: Duration) {
+        self.shared.idle.set(idle);
+        self.shared.nudge.notify_one();
+    }
+}
+
+struct Network {
+    connection: Option<Box<dyn capnp_rpc::Connection<Side>>>,
+    all_written: watch::Receiver<bool>,
+    side: Side,
+    /// However the RPC system ends, by a panic for instance, the socket is let go with it.
+    _writing: AbortOnDropHandle<()>,
+}
+
+impl capnp_rpc::VatNetwork<Side> for Network {
+    fn connect(&mut self, host: Side) -> Option<Box<dyn capnp_rpc::Connection<Side>>> {
+        // A second bootstrap finds the connection in the RPC system and does not come here.
+        if host == self.side { None } else { self.connection.take() }
+    }
+
+    fn accept(&mut self) -> Promise<Box<dyn capnp_rpc::Connection<Side>>, capnp::Error> {
+        match (self.side, self.connection.take()) {
+            (Side::Server, Some(connection)) => Promise::ok(connection),
+            (_, connection) => {
+                self.connection = connection;
+                Promise::from_future(futures::future::pending())
+            }
+        }
+    }
+
+    fn drive_until_shutdown(&mut self) -> Promise<(), capnp::Error> {
+        Promise::from_future(until_written(self.all_written.clone()))
+    }
+}
+
+async fn until_written(mut all_written: watch::Receiver<bool>) -> capnp::Result<()> {
+    // An error means the writer is gone, which is as good as done.
+    let _ = all_written.wait_for(|done| *done).await;
+    Ok(())
+}
+
+struct Connection<R> {
+    shared: Rc<Shared>,
+    reader: Rc<RefCell<Option<FrameReader<R>>>>,
+    all_written: watch::Receiver<bool>,
+}
+
+impl<R: AsyncRead + Unpin + 'static> capnp_rpc::Connection<Side> for Connection<R> {
+    fn get_peer_vat_id(&self) -> Side {
+        Side::Client
+    }
+
+    fn new_outgoing_message(&mut self, words: u32) -> Box<dyn capnp_rpc::OutgoingMessage> {
+        let message = Builder::new(HeapAllocator::new().first_segment_words(words));
+        Box::new(Outgoing { message, shared: self.shared.clone() })
+    }
+
+    fn receive_incoming_message(
+        &mut self,
+    ) -> Promise<Option<Box<dyn capnp_rpc::IncomingMessage>>, capnp::Error> {
+        let (shared, home) = (self.shared.clone(), self.reader.clone());
+        Promise::from_future(async move {
+            let Some(mut reader) = home.borrow_mut().take() else {
+                return Err(capnp::Error::failed("two receivers on one connection".into()));
+            };
+            let received = shared.receive(&mut reader).await;
+            *home.borrow_mut() = Some(reader);
+            received
+        })
+    }
+
+    fn shutdown(&mut self, _: capnp::Result<()>) -> Promise<(), capnp::Error> {
+        self.shared.outbound.close();
+        Promise::from_future(until_written(self.all_written.clone()))
+    }
+}
+
+impl Shared {
+    /// The next message the RPC system may see.
+    async fn receive<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut FrameReader<R>,
+    ) -> capnp::Result<Option<Box<dyn capnp_rpc::IncomingMessage>>> {
+        loop {
+            let injected = self.inject.borrow_mut().pop_front();
+            if let Some(finish) = injected {
+                return Ok(Some(Box::new(Injected::new(finish))));
+            }
+            if self.outbound.is_over() || self.admission.borrow().is_drained() {
+                return Ok(None);
+            }
+            if self.outbound.backlog_bytes() > self.backlog_bytes_max {
+                // The writer's stall limit bounds this wait.
+                self.outbound.progress().await;
+                continue;
+            }
+
+            // Silence between messages is one thing, a message that never ends another.
+            let frame = match reader.begun() {
+                None => {
+                    let deadline = self.last_heard.get() + self.idle.get();
+                    tokio::select! {
+                        biased;
+                        begun = timeout_at(deadline, reader.begin()) => match begun {
+                            Err(_) => return Err(gone("the peer was silent too long")),
+                            Ok(Err(error)) => return Err(capnp::Error::failed(error.to_string())),
+                            Ok(Ok(())) if reader.begun().is_none() => return Ok(None),
+                            Ok(Ok(())) => continue,
+                        },
+                        () = self.nudge.notified() => continue,
+                    }
+                }
+                Some(begun) => tokio::select! {
+                    biased;
+                    next = timeout_at(begun + self.frame_time, reader.next()) => match next {
+                        Err(_) => return Err(gone("a message took too long to arrive")),
+                        Ok(Err(error)) => return Err(capnp::Error::failed(error.to_string())),
+                        Ok(Ok(None)) => return Ok(None),
+                        Ok(Ok(Some(frame))) => frame,
+                    },
+                    () = self.nudge.notified() => continue,
+                },
+            };
+            self.last_heard.set(Instant::now());
+            if let Some(message) = self.admit(frame)? {
+                return Ok(Some(message));
+            }
+        }
+    }
+
+    /// Asks the books about a message, and answers it here if it is not to be handed on.
+    fn admit(&self, frame: Frame) -> capnp::Result<Option<Box<dyn capnp_rpc::IncomingMessage>>> {
+        let bytes = frame.len();
+        let segments = BufferSegments::new(frame, self.options)?;
+        let message = capnp::message::Reader::new(segments, self.options);
+        let verdict = self.judge(message.get_root::<message::Reader<'_>>()?, bytes)?;
+        match verdict {
+            (Verdict::Pass, _) => Ok(Some(Box::new(Incoming(message)))),
+            (Verdict::Hold, _) => Ok(None),
+            (Verdict::Refuse(code), question) => {
+                self.outbound.put(&refusal(question, code));
+                Ok(None)
+            }
+            (Verdict::Abort(why), _) => Err(capnp::Error::failed(why.into())),
+        }
+    }
+
+    fn judge(&self, message: message::Reader<'_>, bytes: usize) -> capnp::Result<(Verdict, u32)> {
+        let mut books = self.admission.borrow_mut();
+        let mut question = 0;
+        let verdict = match message.which() {
+            Ok(message::Bootstrap(bootstrap)) => {
+                question = bootstrap?.get_question_id();
+                books.call(&Call { question, bytes, to_caller: true, ..Call::default() })
+            }
+            Ok(message::Call(call)) => {
+                let call = call?;
+                question = call.get_question_id();
+                let to_caller = matches!(
+                    call.get_send_results_to().which()?,
+                    call::send_results_to::Caller(())
+                );
+                let params = call.get_params()?;
+                let mut hangs_on = Vec::new();
+                if let message_target::PromisedAnswer(answer) = call.get_target()?.which()? {
+                    hangs_on.push(answer?.get_question_id());
+                }
+                let caps = params.get_cap_table()?.len();
+                if caps <= CAPS_PER_MESSAGE_MAX {
+                    note_caps(&mut books, params, &mut hangs_on)?;
+                }
+                books.call(&Call { question, bytes, to_caller, hangs_on: &hangs_on, caps })
+            }
+            Ok(message::Finish(finish)) => {
+                let finish = finish?;
+                books.finish(HeldFinish {
+                    question: finish.get_question_id(),
+                    release_result_caps: finish.get_release_result_caps(),
+                })
+            }
+            Ok(message::Return(ret)) => match ret?.which()? {
+                rpc_capnp::return_::Results(results) => {
+                    let results = results?;
+                    if results.get_cap_table()?.len() > CAPS_PER_MESSAGE_MAX {
+                        Verdict::Abort("an answer carried too many capabilities")
+                    } else {
+                        note_caps(&mut books, results, &mut Vec::new())?;
+                        Verdict::Pass
+                    }
+                }
+                _ => Verdict::Pass,
+            },
+            Ok(message::Resolve(resolved)) => {
+                let resolved = resolved?;
+                match resolved.which()? {
+                    resolve::Cap(cap) => match cap?.which()? {
+                        cap_descriptor::SenderPromise(by) => {
+                            books.promise_replaced(resolved.get_promise_id(), by)
+                        }
+                        _ => Verdict::Pass,
+                    },
+                    resolve::Exception(_) => Verdict::Pass,
+                }
+            }
+            _ => Verdict::Pass,
+        };
+        Ok((verdict, question))
+    }
+
+    /// Keeps the books about a message on its way out.
+    fn note_outgoing(&self, message: message::Reader<'_>) -> capnp::Result<()> {
+        match message.which() {
+            Ok(message::Return(ret)) => {
+                let ret = ret?;
+                let mut books = self.admission.borrow_mut();
+                let held = books.returned(ret.get_answer_id(), ret.get_no_finish_needed());
+                let wake = held.is_some() || books.is_drained();
+                self.inject.borrow_mut().extend(held);
+                if wake {
+                    self.nudge.notify_one();
+                }
+            }
+            Ok(message::Release(release)) => {
+                self.admission.borrow_mut().released(release?.get_id());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn gone(why: &str) -> capnp::Error {
+    capnp::Error::disconnected(why.into())
+}
+
+/// Notes promises among the capabilities of a message, and the answers it hangs on.
+fn note_caps(
+    books: &mut Admission,
+    payload: payload::Reader<'_>,
+    hangs_on: &mut Vec<u32>,
+) -> capnp::Result<()> {
+    for cap in payload.get_cap_table()? {
+        match cap.which() {
+            Ok(cap_descriptor::SenderPromise(promise)) => books.promise(promise),
+            Ok(cap_descriptor::ReceiverAnswer(answer)) => {
+                hangs_on.push(answer?.get_question_id());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The answer to a call the RPC system never sees.
+fn refusal(question: u32, code: Code) -> Builder<HeapAllocator> {
+    let mut message = Builder::new(HeapAllocator::new().first_segment_words(64));
+    let mut ret = message.init_root::<message::Builder<'_>>().init_return();
+    ret.set_answer_id(question);
+    ret.set_no_finish_needed(true);
+    let mut exception = ret.init_exception();
+    exception.set_reason(format!("bowline/{code}: {}", code.meaning()));
+    exception.set_type(match code.advice() {
+        Advice::No => exception::Type::Failed,
+        Advice::Later => exception::Type::Overloaded,
+        Advice::Reconnect => exception::Type::Disconnected,
+    });
+    message
+}
+
+struct Incoming(capnp::message::Reader<BufferSegments<Frame>>);
+
+impl capnp_rpc::IncomingMessage for Incoming {
+    fn get_body(&self) -> capnp::Result<capnp::any_pointer::Reader<'_>> {
+        self.0.get_root()
+    }
+}
+
+/// A finish that was held back, on its way again.
+struct Injected(Builder<HeapAllocator>);
+
+impl Injected {
+    fn new(finish: HeldFinish) -> Self {
+        let mut message = Builder::new(HeapAllocator::new().first_segment_words(8));
+        let mut body = message.init_root::<message::Builder<'_>>().init_finish();
+        body.set_question_id(finish.question);
+        body.set_release_result_caps(finish.release_result_caps);
+        Self(message)
+    }
+}
+
+impl capnp_rpc::IncomingMessage for Injected {
+    fn get_body(&self) -> capnp::Result<capnp::any_pointer::Reader<'_>> {
+        self.0.get_root_as_reader()
+    }
+}
+
+struct Outgoing {
+    message: Builder<HeapAllocator>,
+    shared: Rc<Shared>,
+}
+
+impl capnp_rpc::OutgoingMessage for Outgoing {
+    fn get_body(&mut self) -> capnp::Result<capnp::any_pointer::Builder<'_>> {
+        self.message.get_root()
+    }
+
+    fn get_body_as_reader(&self) -> capnp::Result<capnp::any_pointer::Reader<'_>> {
+        self.message.get_root_as_reader()
+    }
+
+    fn send(self: Box<Self>) -> (Promise<(), capnp::Error>, Rc<Builder<HeapAllocator>>) {
+        let Self { message, shared } = *self;
+        let noted = message
+            .get_root_as_reader::<message::Reader<'_>>()
+            .and_then(|root| shared.note_outgoing(root));
+        shared.outbound.put(&message);
+        (noted.map_or_else(Promise::err, Promise::ok), Rc::new(message))
+    }
+
+    fn take(self: Box<Self>) -> Builder<HeapAllocator> {
+        self.message
+    }
+
+    fn size_in_words(&self) -> usize {
+        self.message.size_in_words()
+    }
+}

@@ -1,0 +1,9 @@
+//! Code generated from `schema/*.capnp`; nothing here is written by hand.
+//!
+//! The manual of every interface is the comment beside it in the schema.
+
+#![allow(missing_docs)]
+
+capnp::generated_code!(pub mod bowline_capnp);
+capnp::generated_code!(pub mod root_capnp);
+capnp::generated_code!(pub mod session_capnp);
