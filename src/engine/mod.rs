@@ -10,14 +10,17 @@
 //! `outcome-unknown`, the store is opened again and settled, and the ledger answers their repeats.
 
 mod apply;
+mod live;
 mod queue;
 mod writer;
 
+pub use live::{Live, LiveLog};
 pub use queue::{Refusal, Submission, Submitted};
 pub use writer::Fatal;
 
 use crate::clock::Clock;
 use crate::limits::Limits;
+use crate::model::ids::LogId;
 use crate::store::Store;
 use queue::Queue;
 use std::io;
@@ -28,6 +31,7 @@ use std::thread;
 #[derive(Clone)]
 pub struct Engine {
     queue: Arc<Queue>,
+    live: Arc<Live>,
 }
 
 /// The writer's thread, to be joined when the server stops.
@@ -46,8 +50,10 @@ impl Engine {
     ) -> io::Result<(Engine, Writer)> {
         let queue = Arc::new(Queue::new(limits.queue_commands_max, limits.queue_bytes_max));
         let of_writer = queue.clone();
+        let live = Arc::new(Live::default());
+        let to_announce = live.clone();
         let thread = thread::Builder::new().name("writer".into()).spawn(move || {
-            let ended = writer::run(store, &of_writer, clock.as_ref());
+            let ended = writer::run(store, &of_writer, &to_announce, clock.as_ref());
             // Nobody may wait for a writer that is gone.
             of_writer.close();
             of_writer.refuse_all();
@@ -56,13 +62,18 @@ impl Engine {
             }
             ended
         })?;
-        Ok((Engine { queue: queue.clone() }, Writer { queue, thread }))
+        Ok((Engine { queue: queue.clone(), live }, Writer { queue, thread }))
     }
 
     /// Hands a batch to the writer. It is queued, or refused, when this returns, so the order of calls
     /// is the order of effects; the answer comes once it is on disk.
     pub fn submit(&self, submission: Submission) -> Submitted {
         self.queue.push(submission)
+    }
+
+    /// What is known about a log without asking the store, for as long as the result is kept.
+    pub fn hold(&self, log: LogId) -> Arc<LiveLog> {
+        self.live.hold(log)
     }
 }
 

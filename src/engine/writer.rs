@@ -1,6 +1,7 @@
 //! The writer's loop: take a group, apply it, commit, reply. And what to do when the disk fails.
 
 use super::apply::{self, Failed};
+use super::live::Live;
 use super::queue::{Job, Queue, Refusal};
 use crate::clock::Clock;
 use crate::limits::{
@@ -39,7 +40,12 @@ enum Ended {
     NotBegun(StoreError),
 }
 
-pub(super) fn run(mut store: Store, queue: &Queue, clock: &dyn Clock) -> Result<(), Fatal> {
+pub(super) fn run(
+    mut store: Store,
+    queue: &Queue,
+    live: &Live,
+    clock: &dyn Clock,
+) -> Result<(), Fatal> {
     let mut failures_in_a_row = 0;
     while let Some(group) = queue.take_group(GROUP_COMMANDS_MAX, GROUP_BYTES_MAX) {
         // One whose command cannot be done is taken out, and the others are tried without it.
@@ -48,6 +54,7 @@ pub(super) fn run(mut store: Store, queue: &Queue, clock: &dyn Clock) -> Result<
             match transact(&mut store, &waiting, clock.now_ms()) {
                 Ended::Committed(answers) => {
                     failures_in_a_row = 0;
+                    live.changed(waiting.iter().map(|job| job.submission.log));
                     for (job, answer) in waiting.drain(..).zip(answers) {
                         job.answer(answer);
                     }
@@ -63,6 +70,8 @@ pub(super) fn run(mut store: Store, queue: &Queue, clock: &dyn Clock) -> Result<
                 }
                 Ended::Unknown(error) => {
                     tracing::error!(%error, "a commit failed");
+                    // It may have landed.
+                    live.changed(waiting.iter().map(|job| job.submission.log));
                     answer_all(&mut waiting, &Refusal::Unknown);
                     recover(&mut store, queue, &mut failures_in_a_row, error)?;
                 }

@@ -66,6 +66,15 @@ pub struct SessionInfo {
     pub head: Cursor,
 }
 
+/// What is told about any object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectInfo {
+    /// About a project.
+    Project(ProjectInfo),
+    /// About a session.
+    Session(SessionInfo),
+}
+
 /// A message as told to a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageInfo {

@@ -11,7 +11,9 @@ pub use redeem::{Object, RedeemError, Redeemed};
 
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{LogId, ProjectId, SessionId};
-use crate::model::infos::{MessageInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey};
+use crate::model::infos::{
+    MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
+};
 use crate::model::page::{Page, Paged};
 use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
 use crate::ops::PutMessage;
@@ -77,8 +79,12 @@ impl Readers {
     }
 
     /// What is told about a project.
-    pub async fn project_info(&self, log: LogId) -> Result<ProjectInfo, QueryError> {
-        self.ask(move |read| store::projects::info(read, log)?.ok_or(QueryError::Gone)).await
+    pub async fn project_info(&self, log: LogId) -> Result<ObjectInfo, QueryError> {
+        self.ask(move |read| {
+            let found = store::projects::info(read, log)?.ok_or(QueryError::Gone)?;
+            Ok(ObjectInfo::Project(found))
+        })
+        .await
     }
 
     /// A page of all projects.
@@ -96,8 +102,12 @@ impl Readers {
     }
 
     /// What is told about a session.
-    pub async fn session_info(&self, log: LogId) -> Result<SessionInfo, QueryError> {
-        self.ask(move |read| store::sessions::info(read, log)?.ok_or(QueryError::Gone)).await
+    pub async fn session_info(&self, log: LogId) -> Result<ObjectInfo, QueryError> {
+        self.ask(move |read| {
+            let found = store::sessions::info(read, log)?.ok_or(QueryError::Gone)?;
+            Ok(ObjectInfo::Session(found))
+        })
+        .await
     }
 
     /// A page of a project's sessions.

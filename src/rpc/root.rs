@@ -30,8 +30,8 @@ impl root::Server for Root {
         async move {
             let (made, fresh) = made(submitted?.answer().await)?;
             let Made::Project(key) = made else { return Err(super::impossible()) };
-            let claim = self.claim.derive().map_err(to_wire)?;
-            results.get().set_project(project::client(claim, key));
+            let (house, claim) = self.claim.derive().map_err(to_wire)?;
+            results.get().set_project(project::client(&house, claim, key));
             results.get().set_created(fresh);
             Ok(())
         }
@@ -45,8 +45,8 @@ impl root::Server for Root {
         let id = decode::project_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
         let house = self.claim.require(Right::Read)?;
         let key = house.readers.project(id).await.map_err(to_wire)?;
-        let claim = self.claim.derive().map_err(to_wire)?;
-        results.get().set_project(project::client(claim, key));
+        let (house, claim) = self.claim.derive().map_err(to_wire)?;
+        results.get().set_project(project::client(&house, claim, key));
         Ok(())
     }
 

@@ -65,9 +65,11 @@ impl Claim {
         Ok(Self { scope: scope.clone(), grant, rights })
     }
 
-    /// A place for an object reached through this one, with the same authority.
-    pub(super) fn derive(&self) -> Result<Self, Denied> {
-        Self::new(&self.scope, self.grant, self.rights)
+    /// A place for an object reached through this one, with the same authority, and the server it is
+    /// served from.
+    pub(super) fn derive(&self) -> Result<(Rc<House>, Self), Denied> {
+        let house = self.scope.house()?;
+        Ok((house, Self::new(&self.scope, self.grant, self.rights)?))
     }
 
     /// The server, if this object may do that.

@@ -2,19 +2,23 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{decode, encode, submit};
-use crate::model::infos::SessionKey;
+use super::{House, decode, encode, submit};
+use crate::engine::LiveLog;
+use crate::model::infos::{ObjectInfo, SessionKey};
 use crate::model::rights::Right;
 use crate::wire::session_capnp::session;
 use std::rc::Rc;
+use std::sync::Arc;
 
 struct Session {
     claim: Claim,
     key: SessionKey,
+    live: Arc<LiveLog>,
 }
 
-pub(super) fn client(claim: Claim, key: SessionKey) -> session::Client {
-    capnp_rpc::new_client(Session { claim, key })
+pub(super) fn client(house: &House, claim: Claim, key: SessionKey) -> session::Client {
+    let live = house.engine.hold(key.log);
+    capnp_rpc::new_client(Session { claim, key, live })
 }
 
 impl session::Server for Session {
@@ -24,8 +28,10 @@ impl session::Server for Session {
         mut results: session::InfoResults,
     ) -> capnp::Result<()> {
         let house = self.claim.require(Right::Read)?;
-        let info = house.readers.session_info(self.key.log).await.map_err(to_wire)?;
-        encode::session_info(&info, results.get().init_session());
+        let asked = self.live.info(house.readers.session_info(self.key.log)).await;
+        let info = asked.map_err(to_wire)?;
+        let ObjectInfo::Session(info) = &*info else { return Err(super::impossible()) };
+        encode::session_info(info, results.get().init_session());
         Ok(())
     }
 
