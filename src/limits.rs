@@ -60,8 +60,9 @@ pub const SEGMENTS_MAX: usize = 512;
 /// Refused calls whose numbers are remembered, so that calls pipelined on them are refused alike.
 pub const REFUSED_REMEMBERED_MAX: usize = 64 << 10;
 
-/// Stack of a worker thread. Reserved, not committed: capnp-rpc polls a chain of pipelined calls
-/// recursively, at up to 12 KiB a level in a debug build.
+/// Stack of a worker thread. Reserved, not committed. Chains of pipelined calls never form inside
+/// capnp-rpc (see `transport::admission`), but promises among parameters still nest there, at up to
+/// 12 KiB a level in a debug build.
 pub const WORKER_STACK_BYTES: usize = 64 << 20;
 /// Connections waiting for a worker to pick them up.
 pub const WORKER_BACKLOG_MAX: usize = 128;
@@ -112,7 +113,7 @@ impl Default for Limits {
             connections_max: 1024,
             frame_bytes_max: 8 << 20,
             frame_ms_max: 60_000,
-            calls_in_flight_max: 256,
+            calls_in_flight_max: 1024,
             call_bytes_in_flight_max: 32 << 20,
             answers_unfinished_max: 4096,
             pipeline_depth_max: 64,

@@ -2,13 +2,14 @@
 //!
 //! No I/O and no clock; the network tells what passes, and asks what to do with it.
 //!
-//! *Depth.* capnp-rpc polls a call on the answer of a pending call on the answer of … recursively, so
-//! the depth of such a chain is bounded. A call on an answer that has been sent starts at 1 again.
+//! *Calls on an answer that is not there yet* wait here, in the order they came, and are handed on when
+//! it is. capnp-rpc would queue them itself, but poll the chain recursively, so that a deep one
+//! overflows the stack; and when the answer comes, it lets later calls on the same object overtake
+//! those it had queued. Handed on here, they keep their order, and no chain ever forms there.
 //!
 //! *Finish before return.* A peer that loses interest in a call sends `Finish` early. capnp-rpc would
 //! drop the running method at its next await, and keep the answer's slot for ever, since no `Return`
-//! follows. Here the `Finish` is held back until the call has returned: what was accepted is finished,
-//! and the slot is freed.
+//! follows. So the `Finish` waits for the answer too: what was accepted is finished, and the slot freed.
 
 use crate::limits::{CAPS_PER_MESSAGE_MAX, Limits, REFUSED_REMEMBERED_MAX};
 use crate::model::code::Code;
@@ -21,8 +22,8 @@ pub enum Verdict {
     Pass,
     /// Answer the call with this code, and do not hand it on.
     Refuse(Code),
-    /// Keep it; [`Admission::returned`] gives it back.
-    Hold,
+    /// Keep it until this question is answered, behind whatever else waits for that.
+    Hold(u32),
     /// Give the connection up: no honest peer does this.
     Abort(&'static str),
 }
@@ -36,19 +37,12 @@ pub struct Call<'a> {
     pub bytes: usize,
     /// Whether the answer goes to the caller, as it must.
     pub to_caller: bool,
-    /// The questions whose answers it hangs on: its target, and capabilities in its parameters.
+    /// The question whose answer it is a call on, if it is one.
+    pub target: Option<u32>,
+    /// The questions whose answers are among its parameters.
     pub hangs_on: &'a [u32],
     /// Capabilities in its parameters, of any kind.
     pub caps: u32,
-}
-
-/// A finish that was held back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeldFinish {
-    /// The question it is about.
-    pub question: u32,
-    /// Whether the capabilities in the answer are released too.
-    pub release_result_caps: bool,
 }
 
 struct Answer {
@@ -58,7 +52,8 @@ struct Answer {
     hangs_on: Option<(u32, u64)>,
     bytes: usize,
     returned: bool,
-    held: Option<HeldFinish>,
+    /// A finish waits for it.
+    finished: bool,
 }
 
 /// The books.
@@ -118,9 +113,10 @@ impl Admission {
         }
         self.refused.remove(&call.question);
 
-        let deepest = call.hangs_on.iter().filter_map(|on| self.pending(*on)).max();
+        let hangs_on = || call.target.iter().chain(call.hangs_on);
+        let deepest = hangs_on().filter_map(|on| self.pending(*on)).max();
         let depth = 1 + deepest.map_or(0, |(depth, _)| depth);
-        let hangs_on_refused = call.hangs_on.iter().find_map(|on| self.refused.get(on).copied());
+        let hangs_on_refused = hangs_on().find_map(|on| self.refused.get(on).copied());
         let too_many_bytes =
             self.in_flight > 0 && self.bytes_in_flight + call.bytes > self.call_bytes_in_flight_max;
         let why_not = if let Some(code) = hangs_on_refused {
@@ -151,12 +147,15 @@ impl Admission {
                     hangs_on: deepest.map(|(_, on)| on),
                     bytes: call.bytes,
                     returned: false,
-                    held: None,
+                    finished: false,
                 };
                 self.answers.insert(call.question, answer);
                 self.in_flight += 1;
                 self.bytes_in_flight += call.bytes;
-                Verdict::Pass
+                match call.target.filter(|on| self.pending(*on).is_some()) {
+                    Some(on) => Verdict::Hold(on),
+                    None => Verdict::Pass,
+                }
             }
         }
     }
@@ -180,31 +179,30 @@ impl Admission {
     }
 
     /// The peer has no more use for an answer.
-    pub fn finish(&mut self, finish: HeldFinish) -> Verdict {
-        self.refused.remove(&finish.question);
-        match self.answers.get_mut(&finish.question) {
+    pub fn finish(&mut self, question: u32) -> Verdict {
+        self.refused.remove(&question);
+        match self.answers.get_mut(&question) {
             Some(answer) if !answer.returned => {
-                answer.held = Some(finish);
-                Verdict::Hold
+                answer.finished = true;
+                Verdict::Hold(question)
             }
             _ => {
-                self.answers.remove(&finish.question);
+                self.answers.remove(&question);
                 Verdict::Pass
             }
         }
     }
 
-    /// An answer is being sent; a finish that was held back for it can be handed on.
-    pub fn returned(&mut self, question: u32, no_finish_needed: bool) -> Option<HeldFinish> {
-        let answer = self.answers.get_mut(&question).filter(|answer| !answer.returned)?;
-        answer.returned = true;
-        self.in_flight -= 1;
-        self.bytes_in_flight -= answer.bytes;
-        let held = answer.held.take();
-        if held.is_some() || no_finish_needed {
-            self.answers.remove(&question);
+    /// An answer is being sent; what was held for it can be handed on.
+    pub fn returned(&mut self, question: u32, no_finish_needed: bool) {
+        if let Some(answer) = self.answers.get_mut(&question).filter(|answer| !answer.returned) {
+            answer.returned = true;
+            self.in_flight -= 1;
+            self.bytes_in_flight -= answer.bytes;
+            if answer.finished || no_finish_needed {
+                self.answers.remove(&question);
+            }
         }
-        held
     }
 
     /// The peer sent a promise instead of a capability.
@@ -242,7 +240,7 @@ mod tests {
         }
     }
 
-    /// A script: `call N [on M …] [bytes B]`, `bootstrap N`, `return N [kept]`, `finish N`, `drain`;
+    /// A script: `call N [on M] [with M …] [bytes B]`, `return N [kept]`, `finish N`, `drain`, `drained`;
     /// behind `->` what comes of it.
     fn check(script: &str) {
         let mut books = Admission::new(&limits());
@@ -252,11 +250,11 @@ mod tests {
             let number = |at: usize| words[at].parse::<u32>().unwrap();
             let got = match words[0] {
                 "call" => {
-                    let mut on = Vec::new();
-                    let mut bytes = 1;
+                    let (mut target, mut with, mut bytes) = (None, Vec::new(), 1);
                     for pair in words[2..].chunks(2) {
                         match pair[0] {
-                            "on" => on.push(pair[1].parse().unwrap()),
+                            "on" => target = pair[1].parse().ok(),
+                            "with" => with.push(pair[1].parse().unwrap()),
                             _ => bytes = pair[1].parse().unwrap(),
                         }
                     }
@@ -264,18 +262,17 @@ mod tests {
                         question: number(1),
                         bytes,
                         to_caller: true,
-                        hangs_on: &on,
-                        caps: on.len() as u32,
+                        target,
+                        hangs_on: &with,
+                        caps: with.len() as u32,
                     };
                     show(books.call(&call))
                 }
-                "finish" => show(
-                    books.finish(HeldFinish { question: number(1), release_result_caps: true }),
-                ),
-                "return" => match books.returned(number(1), words.len() == 2) {
-                    Some(held) => format!("finish {}", held.question),
-                    None => "pass".into(),
-                },
+                "finish" => show(books.finish(number(1))),
+                "return" => {
+                    books.returned(number(1), words.len() == 2);
+                    "pass".into()
+                }
                 "drain" => {
                     books.drain();
                     if books.is_drained() { "drained".into() } else { "pass".into() }
@@ -290,7 +287,7 @@ mod tests {
     fn show(verdict: Verdict) -> String {
         match verdict {
             Verdict::Pass => "pass".into(),
-            Verdict::Hold => "hold".into(),
+            Verdict::Hold(on) => format!("hold {on}"),
             Verdict::Refuse(code) => code.to_string(),
             Verdict::Abort(why) => why.into(),
         }
@@ -355,27 +352,28 @@ mod tests {
         check(
             "
             call 1
-            call 2 on 1
-            call 3 on 2
+            call 2 on 1 -> hold 1
+            call 3 on 2 -> hold 2
             call 4 on 3 -> pipeline-too-deep
             call 5 on 4 -> pipeline-too-deep
             return 1 kept
             return 2 kept
-            call 4 on 3
+            call 4 on 3 -> hold 3
             call 6 on 1
-            call 7 on 99 on 4
-            call 8 on 7 -> pipeline-too-deep
+            call 7 with 99 with 4
+            call 8 with 7 -> pipeline-too-deep
             ",
         );
     }
 
     #[test]
-    fn an_early_finish_waits_for_the_answer() {
+    fn an_early_finish_waits_for_the_answer_behind_the_calls_on_it() {
         check(
             "
             call 1
-            finish 1 -> hold
-            return 1 kept -> finish 1
+            call 2 on 1 -> hold 1
+            finish 1 -> hold 1
+            return 1 kept
             call 1
             return 1 kept
             finish 1

@@ -1,6 +1,6 @@
 //! The two-party network: frames, admission and the outbound buffer around one RPC system.
 
-use super::admission::{Admission, Call, HeldFinish, Verdict};
+use super::admission::{Admission, Call, Verdict};
 use super::frame::{Frame, FrameReader};
 use super::outbound::Outbound;
 use crate::limits::{CAPS_PER_MESSAGE_MAX, Limits, NESTING_MAX, TRAVERSAL_FACTOR};
@@ -13,7 +13,7 @@ use capnp_rpc::rpc_capnp::{
 };
 use capnp_rpc::rpc_twoparty_capnp::Side;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,8 +25,10 @@ use tokio_util::task::AbortOnDropHandle;
 struct Shared {
     outbound: Outbound,
     admission: RefCell<Admission>,
-    /// Messages to be handed to the RPC system before the next one from the peer.
-    inject: RefCell<VecDeque<HeldFinish>>,
+    /// Messages that wait for the answer to a question, in the order they came.
+    waiting: RefCell<HashMap<u32, Vec<Incoming>>>,
+    /// Messages that have waited, to be handed on before the next one from the peer.
+    released: RefCell<VecDeque<Incoming>>,
     /// Something changed that the receiving side waits for.
     nudge: Notify,
     last_heard: Cell<Instant>,
@@ -61,7 +63,8 @@ impl Link {
         let shared = Rc::new(Shared {
             outbound: Outbound::default(),
             admission: RefCell::new(Admission::new(limits)),
-            inject: RefCell::default(),
+            waiting: RefCell::default(),
+            released: RefCell::default(),
             nudge: Notify::new(),
             last_heard: Cell::new(Instant::now()),
             idle: Cell::new(Duration::from_millis(limits.idle_ms_max)),
@@ -198,9 +201,9 @@ impl Shared {
         reader: &mut FrameReader<R>,
     ) -> capnp::Result<Option<Box<dyn capnp_rpc::IncomingMessage>>> {
         loop {
-            let injected = self.inject.borrow_mut().pop_front();
-            if let Some(finish) = injected {
-                return Ok(Some(Box::new(Injected::new(finish))));
+            let released = self.released.borrow_mut().pop_front();
+            if let Some(message) = released {
+                return Ok(Some(Box::new(message)));
             }
             if self.outbound.is_over() || self.admission.borrow().is_drained() {
                 return Ok(None);
@@ -252,7 +255,10 @@ impl Shared {
         let verdict = self.judge(message.get_root::<message::Reader<'_>>()?, bytes)?;
         match verdict {
             (Verdict::Pass, _) => Ok(Some(Box::new(Incoming(message)))),
-            (Verdict::Hold, _) => Ok(None),
+            (Verdict::Hold(on), _) => {
+                self.waiting.borrow_mut().entry(on).or_default().push(Incoming(message));
+                Ok(None)
+            }
             (Verdict::Refuse(code), question) => {
                 self.outbound.put(&refusal(question, code));
                 Ok(None)
@@ -278,22 +284,17 @@ impl Shared {
                 );
                 let params = call.get_params()?;
                 let mut hangs_on = Vec::new();
-                if let message_target::PromisedAnswer(answer) = call.get_target()?.which()? {
-                    hangs_on.push(answer?.get_question_id());
-                }
+                let target = match call.get_target()?.which()? {
+                    message_target::PromisedAnswer(answer) => Some(answer?.get_question_id()),
+                    message_target::ImportedCap(_) => None,
+                };
                 let caps = params.get_cap_table()?.len();
                 if caps <= CAPS_PER_MESSAGE_MAX {
                     note_caps(&mut books, params, &mut hangs_on)?;
                 }
-                books.call(&Call { question, bytes, to_caller, hangs_on: &hangs_on, caps })
+                books.call(&Call { question, bytes, to_caller, target, hangs_on: &hangs_on, caps })
             }
-            Ok(message::Finish(finish)) => {
-                let finish = finish?;
-                books.finish(HeldFinish {
-                    question: finish.get_question_id(),
-                    release_result_caps: finish.get_release_result_caps(),
-                })
-            }
+            Ok(message::Finish(finish)) => books.finish(finish?.get_question_id()),
             Ok(message::Return(ret)) => match ret?.which()? {
                 rpc_capnp::return_::Results(results) => {
                     let results = results?;
@@ -329,10 +330,10 @@ impl Shared {
             Ok(message::Return(ret)) => {
                 let ret = ret?;
                 let mut books = self.admission.borrow_mut();
-                let held = books.returned(ret.get_answer_id(), ret.get_no_finish_needed());
-                let wake = held.is_some() || books.is_drained();
-                self.inject.borrow_mut().extend(held);
-                if wake {
+                books.returned(ret.get_answer_id(), ret.get_no_finish_needed());
+                let waited = self.waiting.borrow_mut().remove(&ret.get_answer_id());
+                if waited.is_some() || books.is_drained() {
+                    self.released.borrow_mut().extend(waited.into_iter().flatten());
                     self.nudge.notify_one();
                 }
             }
@@ -388,25 +389,6 @@ struct Incoming(capnp::message::Reader<BufferSegments<Frame>>);
 impl capnp_rpc::IncomingMessage for Incoming {
     fn get_body(&self) -> capnp::Result<capnp::any_pointer::Reader<'_>> {
         self.0.get_root()
-    }
-}
-
-/// A finish that was held back, on its way again.
-struct Injected(Builder<HeapAllocator>);
-
-impl Injected {
-    fn new(finish: HeldFinish) -> Self {
-        let mut message = Builder::new(HeapAllocator::new().first_segment_words(8));
-        let mut body = message.init_root::<message::Builder<'_>>().init_finish();
-        body.set_question_id(finish.question);
-        body.set_release_result_caps(finish.release_result_caps);
-        Self(message)
-    }
-}
-
-impl capnp_rpc::IncomingMessage for Injected {
-    fn get_body(&self) -> capnp::Result<capnp::any_pointer::Reader<'_>> {
-        self.0.get_root_as_reader()
     }
 }
 

@@ -6,4 +6,6 @@
 #![allow(unreachable_pub, missing_docs)]
 
 mod chain;
+mod crash;
+mod fault;
 mod support;

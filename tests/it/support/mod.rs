@@ -335,6 +335,31 @@ pub async fn texts(session: &session::Client, limit: u32) -> Vec<String> {
     }
 }
 
+/// Numbers from a seed that the test prints (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    /// Seeded anew in every run, and told, so that a bad day can be repeated.
+    pub fn told() -> Self {
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+        println!("SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, below: u64) -> u64 {
+        self.next() % below
+    }
+}
+
 /// A promise nobody waits for.
 pub fn ignore<T: 'static>(promise: Promise<T, capnp::Error>) {
     tokio::task::spawn_local(async move {
