@@ -1,7 +1,7 @@
 //! Logs, on stderr: for people by default, as JSON on request.
 
 use clap::ValueEnum;
-use std::io;
+use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
 /// How log lines look.
@@ -18,7 +18,9 @@ pub(super) fn start(filter: &str, format: Format) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|error| format!("setting log: {error}"))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {
-        Format::Human => builder.with_target(false).init(),
+        Format::Human => {
+            builder.with_target(false).with_ansi(io::stderr().is_terminal()).init();
+        }
         Format::Json => builder.json().init(),
     }
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "a panic")));

@@ -6,10 +6,11 @@
 use crate::support::*;
 use bowline::wire::bowline_capnp::outcome;
 use bowline::wire::session_capnp::session;
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Compiles the shim; whoever can build this crate has a C compiler.
 fn shim(dir: &Path) -> PathBuf {
@@ -34,16 +35,21 @@ fn start(data: &Path, shim: &Path, fault: &Path) -> Server {
     Server::start_in(data, &[], &env)
 }
 
-/// Appends op `seq` until it is acknowledged, and counts the codes heard on the way.
-async fn append_until_acked(
-    session: &session::Client,
-    producer: &Producer,
-    seq: u64,
-    heard: &mut BTreeMap<String, u32>,
-) {
-    loop {
-        let text = seq.to_string();
-        match batch_at(producer, seq, session, &[&text]).send().promise.await {
+/// What the writers have been told so far.
+#[derive(Default)]
+struct Heard {
+    acked: Cell<u64>,
+    unknown: Cell<u64>,
+    overloaded: Cell<u64>,
+    news: Notify,
+}
+
+/// Appends ops until enough are acknowledged, repeating what is in doubt.
+async fn write(session: &session::Client, producer: Producer, heard: &Heard, enough: &Cell<bool>) -> u64 {
+    let mut seq = 1;
+    while !enough.get() {
+        let text = format!("{}-{seq}", producer.id[0]);
+        match batch_at(&producer, seq, session, &[&text]).send().promise.await {
             Ok(answer) => {
                 let ack = answer.get().unwrap().get_ack().unwrap();
                 let decided = ack.get_outcomes().unwrap().get(0).which().unwrap();
@@ -51,44 +57,75 @@ async fn append_until_acked(
                     matches!(decided, outcome::Applied(()) | outcome::Duplicate(())),
                     "an op heard `rejected`"
                 );
-                return;
+                heard.acked.set(heard.acked.get() + 1);
+                seq += 1;
             }
             Err(error) => {
                 assert_eq!(error.kind, capnp::ErrorKind::Overloaded, "{error}");
-                *heard.entry(code(&error).to_owned()).or_default() += 1;
+                let count = match code(&error) {
+                    "outcome-unknown" => &heard.unknown,
+                    "overloaded" => &heard.overloaded,
+                    other => panic!("heard {other}"),
+                };
+                count.set(count.get() + 1);
+                // What a client does that is told to come back later.
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
+        heard.news.notify_one();
     }
+    seq - 1
 }
 
 #[test]
 fn a_failed_commit_is_unknown_and_the_repeat_finds_the_truth() {
-    const FAULTS: u64 = 12;
+    const FAULTS: u64 = 15;
+    const WRITERS: usize = 8;
     let dir = tempfile::tempdir().unwrap();
     let (shim, fault) = (shim(dir.path()), dir.path().join("fault"));
     let mut server = start(&dir.path().join("data"), &shim, &fault);
     local(async {
         let session = fresh_session(&root(&server).await);
-        session.info_request().send().promise.await.unwrap();
-        let producer = Producer::new();
-        let mut heard = BTreeMap::new();
-        let mut seq = 0;
-        for _ in 0..FAULTS {
-            for _ in 0..5 {
-                seq += 1;
-                append_until_acked(&session, &producer, seq, &mut heard).await;
+        let heard = Heard::default();
+        let enough = Cell::new(false);
+        let until = async |count: &Cell<u64>, at_least: u64| {
+            while count.get() < at_least {
+                heard.news.notified().await;
             }
-            std::fs::write(&fault, "").unwrap();
-            seq += 1;
-            let error = failure(batch_at(&producer, seq, &session, &[&seq.to_string()]).send().promise).await;
-            assert_eq!(code(&error), "outcome-unknown");
-            std::fs::remove_file(&fault).unwrap();
-            append_until_acked(&session, &producer, seq, &mut heard).await;
+        };
+        let break_and_mend = async {
+            for _ in 0..FAULTS {
+                until(&heard.acked, heard.acked.get() + 40).await;
+                std::fs::write(&fault, "").unwrap();
+                until(&heard.unknown, heard.unknown.get() + 1).await;
+                std::fs::remove_file(&fault).unwrap();
+            }
+            until(&heard.acked, heard.acked.get() + 40).await;
+            enough.set(true);
+        };
+        let producers: Vec<_> = (0..WRITERS)
+            .map(|n| {
+                let mut producer = Producer::new();
+                producer.id[0] = n as u8;
+                producer
+            })
+            .collect();
+        let writers = producers.into_iter().map(|producer| write(&session, producer, &heard, &enough));
+        let ((), written) = tokio::join!(break_and_mend, futures::future::join_all(writers));
+
+        let found = texts(&session, 1000).await;
+        for (n, written) in written.iter().enumerate() {
+            let mine: Vec<_> = found.iter().filter(|text| text.starts_with(&format!("{n}-"))).collect();
+            let want: Vec<_> = (1..=*written).map(|seq| format!("{n}-{seq}")).collect();
+            assert_eq!(mine, want.iter().collect::<Vec<_>>(), "every op once, in order");
         }
-        let want: Vec<_> = (1..=seq).map(|seq| seq.to_string()).collect();
-        assert_eq!(texts(&session, 1000).await, want, "every op once, in order");
-        println!("{FAULTS} faults, heard {heard:?}");
+        assert_eq!(found.len() as u64, written.iter().sum::<u64>());
+        println!(
+            "{FAULTS} faults, {} acks, {} unknown, {} overloaded",
+            heard.acked.get(),
+            heard.unknown.get(),
+            heard.overloaded.get()
+        );
     });
     assert!(server.is_running());
 }

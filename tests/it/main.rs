@@ -8,4 +8,5 @@
 mod chain;
 mod crash;
 mod fault;
+mod hostile;
 mod support;
