@@ -33,6 +33,10 @@ pub const PAGE_ITEMS_DEFAULT: u32 = 100;
 /// A page ends with the item that passes this many bytes.
 pub const PAGE_BYTES_MAX: usize = 256 << 10;
 
+/// Pages one connection is having read for it; more wait until it has taken what it got. So many calls
+/// for pages cannot pile up answers that nobody reads.
+pub const PAGES_AT_ONCE_MAX: usize = 8;
+
 /// Commands taken into one transaction.
 pub const GROUP_COMMANDS_MAX: usize = 1024;
 /// Payload bytes taken into one transaction; bounds both the commit's latency and the write-ahead log.

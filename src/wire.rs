@@ -2,7 +2,7 @@
 //!
 //! The manual of every interface is the comment beside it in the schema.
 
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::all, clippy::unwrap_used)]
 
 capnp::generated_code!(pub mod bowline_capnp);
 capnp::generated_code!(pub mod root_capnp);

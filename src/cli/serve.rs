@@ -30,8 +30,8 @@ Examples:
   bowline serve --limit connections_max=100 --limit idle_ms_max=600000
   BOWLINE_LOG=debug bowline serve --log-format json
 
-The server stops on SIGTERM and SIGINT (Ctrl-C): it finishes the calls it accepted, then ends. A second
-signal ends it at once; nothing acknowledged is lost either way.")]
+The server stops on SIGTERM and SIGINT (Ctrl-C): it finishes the calls it accepted, then ends.
+A second signal ends it at once; nothing acknowledged is lost either way.")]
 pub(super) struct Serve {
     /// Directory for the database, the root capability and the lock
     #[arg(long, value_name = "DIR", env = "BOWLINE_DATA")]

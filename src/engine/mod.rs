@@ -81,6 +81,6 @@ impl Writer {
     /// Takes no more work, finishes what was taken, and waits for the last commit.
     pub fn finish(self) -> Result<(), Fatal> {
         self.queue.close();
-        self.thread.join().unwrap_or_else(|_| Err(Fatal::Panicked))
+        self.thread.join().unwrap_or(Err(Fatal::Panicked))
     }
 }

@@ -132,7 +132,10 @@ fn recover(
     error: StoreError,
 ) -> Result<(), Fatal> {
     queue.set_recovering(true);
-    *failures_in_a_row += 1;
+    // A full disk is trouble that passes, and reads go on meanwhile. Any other is counted.
+    if !matches!(error, StoreError::Full) {
+        *failures_in_a_row += 1;
+    }
     if *failures_in_a_row == COMMIT_FAILURES_MAX {
         return Err(Fatal::Commits(error));
     }

@@ -18,7 +18,7 @@ mod scope;
 mod session;
 mod vat;
 
-pub use scope::Scope;
+pub use scope::{Link, Scope};
 
 use crate::engine::{Engine, Refusal, Submission, Submitted};
 use crate::limits::Limits;
@@ -94,3 +94,6 @@ fn impossible() -> capnp::Error {
     tracing::error!(at = %std::panic::Location::caller(), "the engine gave an impossible answer");
     to_wire(Denied::Internal)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,24 +2,20 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{House, decode, encode, made, session, submit};
-use crate::engine::LiveLog;
+use super::{decode, encode, made, session, submit};
 use crate::model::infos::{ObjectInfo, ProjectKey};
 use crate::model::ledger::Made;
 use crate::model::rights::Right;
 use crate::wire::root_capnp::project;
 use std::rc::Rc;
-use std::sync::Arc;
 
 struct Project {
     claim: Claim,
     key: ProjectKey,
-    live: Arc<LiveLog>,
 }
 
-pub(super) fn client(house: &House, claim: Claim, key: ProjectKey) -> project::Client {
-    let live = house.engine.hold(key.log);
-    capnp_rpc::new_client(Project { claim, key, live })
+pub(super) fn client(claim: Claim, key: ProjectKey) -> project::Client {
+    capnp_rpc::new_client(Project { claim, key })
 }
 
 impl project::Server for Project {
@@ -29,7 +25,8 @@ impl project::Server for Project {
         mut results: project::InfoResults,
     ) -> capnp::Result<()> {
         let house = self.claim.require(Right::Read)?;
-        let asked = self.live.info(house.readers.project_info(self.key.log)).await;
+        let live = self.claim.live(&house, self.key.log);
+        let asked = live.info(house.readers.project_info(self.key.log)).await;
         let info = asked.map_err(to_wire)?;
         let ObjectInfo::Project(info) = &*info else { return Err(super::impossible()) };
         encode::project_info(info, results.get().init_project());
@@ -48,8 +45,8 @@ impl project::Server for Project {
         async move {
             let (made, _) = made(submitted?.answer().await)?;
             let Made::Session(key) = made else { return Err(super::impossible()) };
-            let (house, claim) = self.claim.derive().map_err(to_wire)?;
-            results.get().set_session(session::client(&house, claim, key));
+            let claim = self.claim.derive().map_err(to_wire)?;
+            results.get().set_session(session::client(claim, key));
             Ok(())
         }
     }
@@ -62,8 +59,8 @@ impl project::Server for Project {
         let id = decode::session_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
         let house = self.claim.require(Right::Read)?;
         let key = house.readers.session(self.key.log, id).await.map_err(to_wire)?;
-        let (house, claim) = self.claim.derive().map_err(to_wire)?;
-        results.get().set_session(session::client(&house, claim, key));
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_session(session::client(claim, key));
         Ok(())
     }
 
@@ -73,6 +70,7 @@ impl project::Server for Project {
         mut results: project::SessionsResults,
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let _turn = self.claim.turn().await;
         let house = self.claim.require(Right::Read)?;
         let found = house.readers.sessions(self.key.log, page).await.map_err(to_wire)?;
         let mut results = results.get();

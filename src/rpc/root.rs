@@ -30,8 +30,8 @@ impl root::Server for Root {
         async move {
             let (made, fresh) = made(submitted?.answer().await)?;
             let Made::Project(key) = made else { return Err(super::impossible()) };
-            let (house, claim) = self.claim.derive().map_err(to_wire)?;
-            results.get().set_project(project::client(&house, claim, key));
+            let claim = self.claim.derive().map_err(to_wire)?;
+            results.get().set_project(project::client(claim, key));
             results.get().set_created(fresh);
             Ok(())
         }
@@ -45,8 +45,8 @@ impl root::Server for Root {
         let id = decode::project_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
         let house = self.claim.require(Right::Read)?;
         let key = house.readers.project(id).await.map_err(to_wire)?;
-        let (house, claim) = self.claim.derive().map_err(to_wire)?;
-        results.get().set_project(project::client(&house, claim, key));
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_project(project::client(claim, key));
         Ok(())
     }
 
@@ -56,6 +56,7 @@ impl root::Server for Root {
         mut results: root::ProjectsResults,
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let _turn = self.claim.turn().await;
         let house = self.claim.require(Right::Read)?;
         let found = house.readers.projects(page).await.map_err(to_wire)?;
         let mut results = results.get();

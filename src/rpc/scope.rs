@@ -6,35 +6,58 @@
 
 use super::House;
 use super::error::{Denied, to_wire};
-use crate::model::ids::GrantKey;
+use crate::engine::LiveLog;
+use crate::limits::PAGES_AT_ONCE_MAX;
+use crate::model::ids::{GrantKey, LogId};
 use crate::model::rights::{Right, Rights};
+use futures::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Everything one connection has in common.
 pub struct Scope {
     house: RefCell<Option<Rc<House>>>,
     objects: Cell<usize>,
     objects_max: usize,
-    /// Told when the connection begins and ceases to hold objects.
-    on_holding: Box<dyn Fn(bool)>,
+    /// What objects share with those of other connections, by the number of their claim. It is kept
+    /// here and not in the objects, so that it goes with the connection.
+    live: RefCell<HashMap<u64, Arc<LiveLog>>>,
+    claims: Cell<u64>,
+    link: Box<dyn Link>,
+    pages: Semaphore,
+}
+
+/// What a scope asks of the connection it belongs to.
+pub trait Link {
+    /// The connection begins or ceases to hold objects.
+    fn holding(&self, holding: bool);
+
+    /// Waits until the peer has taken enough of what it was sent that it may be sent more.
+    fn room(&self) -> LocalBoxFuture<'_, ()>;
 }
 
 impl Scope {
     /// A scope that is open until [`Scope::close`].
-    pub fn new(house: Rc<House>, on_holding: impl Fn(bool) + 'static) -> Rc<Self> {
+    pub fn new(house: Rc<House>, link: impl Link + 'static) -> Rc<Self> {
         Rc::new(Self {
             objects_max: house.limits.objects_max,
             house: RefCell::new(Some(house)),
             objects: Cell::new(0),
-            on_holding: Box::new(on_holding),
+            live: RefCell::default(),
+            claims: Cell::new(0),
+            link: Box::new(link),
+            pages: Semaphore::new(PAGES_AT_ONCE_MAX),
         })
     }
 
     /// Ends it: whatever object is still around answers `connection-over` and keeps nothing alive.
     pub fn close(&self) {
         let house = self.house.borrow_mut().take();
-        drop(house);
+        let live = self.live.take();
+        drop((house, live));
     }
 
     /// The server, while the connection lasts.
@@ -47,6 +70,7 @@ impl Scope {
 /// its connection.
 pub(super) struct Claim {
     scope: Rc<Scope>,
+    number: u64,
     grant: GrantKey,
     rights: Rights,
 }
@@ -60,16 +84,16 @@ impl Claim {
         }
         scope.objects.set(held + 1);
         if held == 0 {
-            (scope.on_holding)(true);
+            scope.link.holding(true);
         }
-        Ok(Self { scope: scope.clone(), grant, rights })
+        let number = scope.claims.get();
+        scope.claims.set(number + 1);
+        Ok(Self { scope: scope.clone(), number, grant, rights })
     }
 
-    /// A place for an object reached through this one, with the same authority, and the server it is
-    /// served from.
-    pub(super) fn derive(&self) -> Result<(Rc<House>, Self), Denied> {
-        let house = self.scope.house()?;
-        Ok((house, Self::new(&self.scope, self.grant, self.rights)?))
+    /// A place for an object reached through this one, with the same authority.
+    pub(super) fn derive(&self) -> Result<Self, Denied> {
+        Self::new(&self.scope, self.grant, self.rights)
     }
 
     /// The server, if this object may do that.
@@ -80,6 +104,20 @@ impl Claim {
         self.scope.house().map_err(to_wire)
     }
 
+    /// Waits for its turn to have a page read. Whatever was checked before must be checked after.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed; without a permit the page would just be read at once.
+        let permit = self.scope.pages.acquire().await.ok();
+        self.scope.link.room().await;
+        permit
+    }
+
+    /// What is known about the object's log without asking the store.
+    pub(super) fn live(&self, house: &House, log: LogId) -> Arc<LiveLog> {
+        let mut live = self.scope.live.borrow_mut();
+        live.entry(self.number).or_insert_with(|| house.engine.hold(log)).clone()
+    }
+
     /// Under which grant it acts.
     pub(super) fn grant(&self) -> GrantKey {
         self.grant
@@ -88,10 +126,12 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        let live = self.scope.live.borrow_mut().remove(&self.number);
+        drop(live);
         let held = self.scope.objects.get().saturating_sub(1);
         self.scope.objects.set(held);
         if held == 0 {
-            (self.scope.on_holding)(false);
+            self.scope.link.holding(false);
         }
     }
 }

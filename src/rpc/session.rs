@@ -2,23 +2,19 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{House, decode, encode, submit};
-use crate::engine::LiveLog;
+use super::{decode, encode, submit};
 use crate::model::infos::{ObjectInfo, SessionKey};
 use crate::model::rights::Right;
 use crate::wire::session_capnp::session;
 use std::rc::Rc;
-use std::sync::Arc;
 
 struct Session {
     claim: Claim,
     key: SessionKey,
-    live: Arc<LiveLog>,
 }
 
-pub(super) fn client(house: &House, claim: Claim, key: SessionKey) -> session::Client {
-    let live = house.engine.hold(key.log);
-    capnp_rpc::new_client(Session { claim, key, live })
+pub(super) fn client(claim: Claim, key: SessionKey) -> session::Client {
+    capnp_rpc::new_client(Session { claim, key })
 }
 
 impl session::Server for Session {
@@ -28,7 +24,8 @@ impl session::Server for Session {
         mut results: session::InfoResults,
     ) -> capnp::Result<()> {
         let house = self.claim.require(Right::Read)?;
-        let asked = self.live.info(house.readers.session_info(self.key.log)).await;
+        let live = self.claim.live(&house, self.key.log);
+        let asked = live.info(house.readers.session_info(self.key.log)).await;
         let info = asked.map_err(to_wire)?;
         let ObjectInfo::Session(info) = &*info else { return Err(super::impossible()) };
         encode::session_info(info, results.get().init_session());
@@ -59,6 +56,7 @@ impl session::Server for Session {
         mut results: session::MessagesResults,
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let _turn = self.claim.turn().await;
         let house = self.claim.require(Right::Read)?;
         let found = house.readers.messages(self.key.log, page).await.map_err(to_wire)?;
         let mut results = results.get();

@@ -44,12 +44,8 @@ impl vat::Server for Vat {
         let mut results = results.get();
         let (kind, object) = match found.object {
             Object::Root => (ObjectKind::Root, root::client(claim).client),
-            Object::Project(key) => {
-                (ObjectKind::Project, project::client(&house, claim, key).client)
-            }
-            Object::Session(key) => {
-                (ObjectKind::Session, session::client(&house, claim, key).client)
-            }
+            Object::Project(key) => (ObjectKind::Project, project::client(claim, key).client),
+            Object::Session(key) => (ObjectKind::Session, session::client(claim, key).client),
         };
         results.set_kind(kind);
         results.init_object().set_as_capability(object.hook);

@@ -14,9 +14,12 @@ use capnp_rpc::rpc_capnp::{
 use capnp_rpc::rpc_twoparty_capnp::Side;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -37,6 +40,8 @@ struct Shared {
     frame_time: Duration,
     backlog_bytes_max: usize,
     options: ReaderOptions,
+    /// Lets go of the stream's reading half.
+    hang_up: Box<dyn Fn()>,
 }
 
 /// A connection, ready to carry an RPC system.
@@ -60,6 +65,8 @@ impl Link {
         side: Side,
         limits: &Limits,
     ) -> Self {
+        let tap = Tap(Rc::new(RefCell::new(Some(reader))));
+        let source = tap.0.clone();
         let shared = Rc::new(Shared {
             outbound: Outbound::default(),
             admission: RefCell::new(Admission::new(limits)),
@@ -74,6 +81,7 @@ impl Link {
                 traversal_limit_in_words: Some(limits.frame_bytes_max / 8 * TRAVERSAL_FACTOR),
                 nesting_limit: NESTING_MAX,
             },
+            hang_up: Box::new(move || drop(source.borrow_mut().take())),
         });
         let stall = Duration::from_millis(limits.stall_ms_max);
         let (written, all_written) = watch::channel(false);
@@ -88,7 +96,7 @@ impl Link {
                 let _ = written.send(true);
             }
         });
-        let reader = FrameReader::new(reader, limits.frame_bytes_max);
+        let reader = FrameReader::new(tap, limits.frame_bytes_max);
         let connection = Connection {
             shared: shared.clone(),
             reader: Rc::new(RefCell::new(Some(reader))),
@@ -116,10 +124,41 @@ impl Control {
         self.shared.nudge.notify_one();
     }
 
+    /// Waits until the peer has taken enough of what it was sent that it may be sent more.
+    pub async fn room(&self) {
+        self.shared.outbound.room(self.shared.backlog_bytes_max).await;
+    }
+
+    /// Ends the connection here and now: whoever still refers to a part of it finds it empty. Objects
+    /// can outlive their connection, after a panic for instance, but its socket must not.
+    pub fn hang_up(&self) {
+        self.shared.outbound.close();
+        (self.shared.hang_up)();
+        let waiting = self.shared.waiting.take();
+        let released = self.shared.released.take();
+        drop((waiting, released));
+    }
+
     /// Changes how long the peer may be silent.
     pub fn set_idle(&self, idle: Duration) {
         self.shared.idle.set(idle);
         self.shared.nudge.notify_one();
+    }
+}
+
+/// The reading half of a stream, which can be let go from outside; from then on it is at its end.
+struct Tap<R>(Rc<RefCell<Option<R>>>);
+
+impl<R: AsyncRead + Unpin> AsyncRead for Tap<R> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self.0.borrow_mut() {
+            Some(reader) => Pin::new(reader).poll_read(cx, buffer),
+            None => Poll::Ready(Ok(())),
+        }
     }
 }
 
@@ -209,8 +248,7 @@ impl Shared {
                 return Ok(None);
             }
             if self.outbound.backlog_bytes() > self.backlog_bytes_max {
-                // The writer's stall limit bounds this wait.
-                self.outbound.progress().await;
+                self.outbound.room(self.backlog_bytes_max).await;
                 continue;
             }
 

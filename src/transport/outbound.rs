@@ -48,10 +48,15 @@ impl Outbound {
         self.waiting.borrow().len() + self.in_write.get()
     }
 
-    /// Waits until the peer has taken something, or will never take anything again.
-    pub async fn progress(&self) {
-        if self.state.get() != State::Over {
-            self.progress.notified().await;
+    /// Waits until at most `bytes_max` wait for the peer, or nothing will ever be written again. The
+    /// stall limit of [`Outbound::drive`] bounds the wait.
+    pub async fn room(&self, bytes_max: usize) {
+        loop {
+            let progress = self.progress.notified();
+            if self.backlog_bytes() <= bytes_max || self.is_over() {
+                return;
+            }
+            progress.await;
         }
     }
 
@@ -75,7 +80,6 @@ impl Outbound {
         self.waiting.take();
         self.in_write.set(0);
         self.progress.notify_waiters();
-        self.progress.notify_one();
         ended
     }
 
@@ -96,16 +100,15 @@ impl Outbound {
             }
             std::mem::swap(&mut writing, &mut *self.waiting.borrow_mut());
             let mut at = 0;
+            self.in_write.set(writing.len());
             while at < writing.len() {
-                self.in_write.set(writing.len() - at);
                 match within(stall, io.write(&writing[at..])).await? {
                     0 => return Err(io::ErrorKind::WriteZero.into()),
                     written => at += written,
                 }
-                self.progress.notify_one();
+                self.in_write.set(writing.len() - at);
+                self.progress.notify_waiters();
             }
-            self.in_write.set(0);
-            self.progress.notify_one();
             if writing.capacity() > KEPT_BYTES_MAX {
                 writing = Vec::new();
             }
@@ -194,7 +197,7 @@ mod tests {
             assert!(out.is_over());
             out.put(&message());
             assert_eq!(out.backlog_bytes(), 0, "nothing is kept for a connection that is over");
-            out.progress().await;
+            out.room(0).await;
         });
     }
 }

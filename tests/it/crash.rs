@@ -44,14 +44,21 @@ impl Writer {
                 let texts: Vec<_> = (next..=end).map(|seq| self.text(seq)).collect();
                 let texts: Vec<_> = texts.iter().map(String::as_str).collect();
                 self.producer.acked_through = self.acked;
-                waiting.push_back((end, batch_at(&self.producer, next, session, &texts).send().promise));
+                waiting.push_back((
+                    end,
+                    batch_at(&self.producer, next, session, &texts).send().promise,
+                ));
                 self.sent = self.sent.max(end);
                 next = end + 1;
             }
             let Some((end, ack)) = waiting.pop_front() else { return };
             let Ok(answer) = ack.await else { return };
             let ack = answer.get().unwrap().get_ack().unwrap();
-            assert!(!ack.has_stopped(), "{}", ack.get_stopped().unwrap().get_text().unwrap().to_str().unwrap());
+            assert!(
+                !ack.has_stopped(),
+                "{}",
+                ack.get_stopped().unwrap().get_text().unwrap().to_str().unwrap()
+            );
             for outcome in ack.get_outcomes().unwrap() {
                 let decided = outcome.which().unwrap();
                 assert!(matches!(decided, outcome::Applied(()) | outcome::Duplicate(())));
@@ -120,8 +127,16 @@ fn kill_9_in_the_middle_of_a_load() {
             let sessions = open_sessions(&server).await;
             for (number, seqs) in found(&sessions).await {
                 let writer = &writers[number];
-                assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "round {round}: {}", writer.name);
-                assert!(seqs.len() as u64 >= writer.acked, "round {round}: an acknowledged op is lost");
+                assert_eq!(
+                    seqs,
+                    (1..=seqs.len() as u64).collect::<Vec<_>>(),
+                    "round {round}: {}",
+                    writer.name
+                );
+                assert!(
+                    seqs.len() as u64 >= writer.acked,
+                    "round {round}: an acknowledged op is lost"
+                );
                 assert!(seqs.len() as u64 <= writer.sent);
                 unacknowledged_but_there += seqs.len() as u64 - writer.acked;
             }
@@ -132,13 +147,20 @@ fn kill_9_in_the_middle_of_a_load() {
             }
             for (number, seqs) in found(&sessions).await {
                 let writer = &writers[number];
-                assert_eq!(seqs, (1..=writer.sent).collect::<Vec<_>>(), "round {round}: {}", writer.name);
+                assert_eq!(
+                    seqs,
+                    (1..=writer.sent).collect::<Vec<_>>(),
+                    "round {round}: {}",
+                    writer.name
+                );
             }
         });
         server.kill_9();
     }
     let acked: u64 = writers.iter().map(|writer| writer.acked).sum();
-    println!("{ROUNDS} kills, {acked} ops, {unacknowledged_but_there} found there though unacknowledged");
+    println!(
+        "{ROUNDS} kills, {acked} ops, {unacknowledged_but_there} found there though unacknowledged"
+    );
     assert!(acked > 1000, "too little happened to mean anything");
     assert!(unacknowledged_but_there > 0, "no kill fell between commit and answer");
 }

@@ -28,10 +28,11 @@ fn shim(dir: &Path) -> PathBuf {
 }
 
 fn start(data: &Path, shim: &Path, fault: &Path) -> Server {
-    let env = [
-        ("LD_PRELOAD", shim.to_str().unwrap()),
-        ("SYNC_FAULT_WHILE", fault.to_str().unwrap()),
-    ];
+    start_with(data, shim, "SYNC_FAULT_WHILE", fault)
+}
+
+fn start_with(data: &Path, shim: &Path, variable: &str, fault: &Path) -> Server {
+    let env = [("LD_PRELOAD", shim.to_str().unwrap()), (variable, fault.to_str().unwrap())];
     Server::start_in(data, &[], &env)
 }
 
@@ -45,7 +46,12 @@ struct Heard {
 }
 
 /// Appends ops until enough are acknowledged, repeating what is in doubt.
-async fn write(session: &session::Client, producer: Producer, heard: &Heard, enough: &Cell<bool>) -> u64 {
+async fn write(
+    session: &session::Client,
+    producer: Producer,
+    heard: &Heard,
+    enough: &Cell<bool>,
+) -> u64 {
     let mut seq = 1;
     while !enough.get() {
         let text = format!("{}-{seq}", producer.id[0]);
@@ -110,12 +116,14 @@ fn a_failed_commit_is_unknown_and_the_repeat_finds_the_truth() {
                 producer
             })
             .collect();
-        let writers = producers.into_iter().map(|producer| write(&session, producer, &heard, &enough));
+        let writers =
+            producers.into_iter().map(|producer| write(&session, producer, &heard, &enough));
         let ((), written) = tokio::join!(break_and_mend, futures::future::join_all(writers));
 
         let found = texts(&session, 1000).await;
         for (n, written) in written.iter().enumerate() {
-            let mine: Vec<_> = found.iter().filter(|text| text.starts_with(&format!("{n}-"))).collect();
+            let mine: Vec<_> =
+                found.iter().filter(|text| text.starts_with(&format!("{n}-"))).collect();
             let want: Vec<_> = (1..=*written).map(|seq| format!("{n}-{seq}")).collect();
             assert_eq!(mine, want.iter().collect::<Vec<_>>(), "every op once, in order");
         }
@@ -160,4 +168,30 @@ fn a_disk_that_stays_broken_ends_the_process_with_a_reason_and_loses_nothing() {
         batch_at(&producer, 2, &session, &["doubtful"]).send().promise.await.unwrap();
         assert_eq!(texts(&session, 0).await, ["kept", "doubtful"]);
     });
+}
+
+#[test]
+fn a_full_disk_is_trouble_that_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shim, full) = (shim(dir.path()), dir.path().join("full"));
+    let mut server = start_with(&dir.path().join("data"), &shim, "DISK_FULL_WHILE", &full);
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let producer = Producer::new();
+        batch_at(&producer, 1, &session, &["one"]).send().promise.await.unwrap();
+        std::fs::write(&full, "").unwrap();
+        // Far more often than a broken disk would be forgiven.
+        for _ in 0..20 {
+            let error = failure(batch_at(&producer, 2, &session, &["two"]).send().promise).await;
+            assert_eq!(error.kind, capnp::ErrorKind::Overloaded, "{error}");
+            assert_eq!(texts(&session, 0).await, ["one"], "reads go on");
+        }
+        std::fs::remove_file(&full).unwrap();
+        // As a client does that is told to come back later.
+        while batch_at(&producer, 2, &session, &["two"]).send().promise.await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(texts(&session, 0).await, ["one", "two"]);
+    });
+    assert!(server.is_running());
 }

@@ -4,6 +4,7 @@
 use crate::support::*;
 use bowline::wire::bowline_capnp::vat;
 use bowline::wire::root_capnp::{project, root};
+use bowline::wire::session_capnp::session;
 use capnp::message::{Builder, HeapAllocator};
 use capnp::traits::HasTypeId;
 use capnp_rpc::rpc_capnp::{call, exception, message, return_};
@@ -47,7 +48,9 @@ impl Peer {
     fn read_answers(&self, mut enough: impl FnMut(&Answer) -> bool) -> Vec<Answer> {
         let mut reader = BufReader::new(&self.stream);
         let mut answers = Vec::new();
-        while let Ok(Some(found)) = capnp::serialize::try_read_message(&mut reader, Default::default()) {
+        while let Ok(Some(found)) =
+            capnp::serialize::try_read_message(&mut reader, Default::default())
+        {
             let answer = match found.get_root::<message::Reader<'_>>().unwrap().which() {
                 Ok(message::Return(ret)) => {
                     let ret = ret.unwrap();
@@ -143,14 +146,16 @@ fn open_project_call(question: u32, on: u32, producer: &mut Producer) -> Vec<u8>
 }
 
 /// Holds the database's write lock, so that every change waits and no answer comes.
-struct Lock(rusqlite::Connection);
+struct Lock {
+    _conn: rusqlite::Connection,
+}
 
 impl Lock {
     fn take(server: &Server) -> Self {
         let conn = rusqlite::Connection::open(server.data.join("bowline.db")).unwrap();
         conn.busy_timeout(PATIENCE).unwrap();
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();
-        Self(conn)
+        Self { _conn: conn }
     }
 }
 
@@ -183,7 +188,10 @@ fn under_attack(flags: &[&str], attack: impl FnOnce(&Server)) {
                         texts(&session, 10).await;
                         slowest = slowest.max(begun.elapsed());
                         served.fetch_add(1, Ordering::Relaxed);
-                        growth.fetch_max(server.resident_kib().saturating_sub(before), Ordering::Relaxed);
+                        growth.fetch_max(
+                            server.resident_kib().saturating_sub(before),
+                            Ordering::Relaxed,
+                        );
                     }
                     // Changes are served again too.
                     Producer::new().batch(&session, &["after"]).send().promise.await.unwrap();
@@ -196,7 +204,10 @@ fn under_attack(flags: &[&str], attack: impl FnOnce(&Server)) {
         over.store(true, Ordering::Relaxed);
         let slowest = honest.join().unwrap();
         let (served, growth) = (served.load(Ordering::Relaxed), growth.load(Ordering::Relaxed));
-        println!("served {served} honest rounds, slowest {slowest:?}, grew by {} MiB", growth >> 10);
+        println!(
+            "served {served} honest rounds, slowest {slowest:?}, grew by {} MiB",
+            growth >> 10
+        );
         assert!(served > 0);
         assert!(growth < GROWTH_KIB_MAX, "the server grew by {growth} KiB");
     });
@@ -247,7 +258,10 @@ fn announcements_of_large_messages() {
             let mut peer = Peer::connect(server);
             peer.send(&announce(words));
             let answers = peer.read_answers(|_| false);
-            assert!(answers.iter().any(|answer| answer.question == u32::MAX), "no abort for {words}");
+            assert!(
+                answers.iter().any(|answer| answer.question == u32::MAX),
+                "no abort for {words}"
+            );
         }
         // Just what is taken, on many connections, and then silence: no memory is given for it, and
         // after a while the connections are ended.
@@ -272,7 +286,8 @@ fn a_chain_of_20_000_calls_on_a_pending_answer() {
             let mut writing = Peer { stream: peer.stream.try_clone().unwrap() };
             scope.spawn(move || {
                 for question in 3..20_003 {
-                    let info = call_on_answer(question, question - 1, project::Client::TYPE_ID, 0, |_| {});
+                    let info =
+                        call_on_answer(question, question - 1, project::Client::TYPE_ID, 0, |_| {});
                     if !writing.send(&info) {
                         break;
                     }
@@ -350,6 +365,46 @@ fn answers_nobody_reads() {
             let mut rest = vec![0; 1 << 20];
             while matches!(peer.stream.read(&mut rest), Ok(1..)) {}
         }
+    });
+}
+
+#[test]
+fn large_pages_nobody_reads() {
+    under_attack(&[], |server| {
+        let large = "x".repeat(200_000);
+        local(async {
+            let root = root(server).await;
+            let mut producer = Producer::new();
+            let mut open = root.open_project_request();
+            producer.header(open.get().init_op());
+            let mut draft = open.get().init_project();
+            draft.set_directory("/pages");
+            draft.set_id("pages");
+            let project = open.send().pipeline.get_project();
+            let session =
+                create_session(&project, &mut Producer::new(), "pages").pipeline.get_session();
+            let batch = vec![large.as_str(); 4];
+            Producer::new().batch(&session, &batch).send().promise.await.unwrap();
+        });
+        let mut peer = Peer::connect(server);
+        peer.redeem_root(server);
+        let named = |question, on, interface, method| {
+            call_on_answer(question, on, interface, method, |call| {
+                let content = call.get_params().unwrap().get_content();
+                content.init_as::<root::project_params::Builder<'_>>().set_id("pages");
+            })
+        };
+        peer.send(&named(2, 1, root::Client::TYPE_ID, 1));
+        peer.send(&named(3, 2, project::Client::TYPE_ID, 2));
+        // A thousand pages of 400 kB each are asked for, and none is taken.
+        for question in 4..1000 {
+            peer.send(&call_on_answer(question, 3, session::Client::TYPE_ID, 2, |call| {
+                let content = call.get_params().unwrap().get_content();
+                content.init_as::<session::messages_params::Builder<'_>>().init_page();
+            }));
+        }
+        // Time for the server to do its worst; the honest client keeps measuring.
+        std::thread::sleep(Duration::from_secs(2));
     });
 }
 

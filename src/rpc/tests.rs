@@ -1,0 +1,291 @@
+//! Authority at the door: every method against every right, and the end of a connection's scope.
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::model::ids::{GrantId, OpId};
+use crate::model::infos::ObjectKind;
+use crate::model::rights::Rights;
+use crate::model::sturdy_ref::{Secret, SturdyRef};
+use crate::store::{Store, grants, meta};
+use crate::wire::bowline_capnp::{op_header, vat};
+use crate::wire::root_capnp::{project, root};
+use crate::wire::session_capnp::session;
+use capnp::capability::{FromClientHook, Promise};
+use futures::future::LocalBoxFuture;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+const KEY: [u8; 32] = [9; 32];
+
+/// A scope without a connection.
+struct Alone;
+
+impl Link for Alone {
+    fn holding(&self, _: bool) {}
+    fn room(&self) -> LocalBoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// One that remembers what it was told.
+struct Telling(Rc<RefCell<Vec<bool>>>);
+
+impl Link for Telling {
+    fn holding(&self, holding: bool) {
+        self.0.borrow_mut().push(holding);
+    }
+    fn room(&self) -> LocalBoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// A server without sockets: calls go straight to the objects.
+struct Inside {
+    house: Rc<House>,
+    _dir: tempfile::TempDir,
+    granted: Vec<(Rights, SturdyRef)>,
+}
+
+/// A store with a grant of the root for every single right, and one for all of them.
+fn inside() -> Inside {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bowline.db");
+    let mut store = Store::open(&path).unwrap();
+    let tx = store.begin().unwrap();
+    meta::create(&tx, RealmId([1; 16]), &KEY, 1).unwrap();
+    let mut sets: Vec<Rights> = Right::ALL.map(|right| [right].into_iter().collect()).into();
+    sets.push(Rights::all());
+    let granted = sets
+        .into_iter()
+        .zip(1u8..)
+        .map(|(rights, n)| {
+            let secret = Secret::new([n; 32]);
+            let sturdy_ref = SturdyRef { address: String::new(), grant: GrantId([n; 16]), secret };
+            let grant = grants::NewGrant {
+                id: sturdy_ref.grant,
+                verifier: sturdy_ref.secret.verifier(&VerifierKey(KEY)),
+                kind: ObjectKind::Root,
+                log: LogId::ROOT,
+                rights,
+                label: "test",
+            };
+            grants::create(&tx, &grant, 1).unwrap();
+            (rights, sturdy_ref)
+        })
+        .collect();
+    tx.commit().unwrap();
+    let limits = Limits::default();
+    let (engine, _) = Engine::start(store, &limits, Arc::new(SystemClock), |_| {}).unwrap();
+    let readers = Readers::start(&path, 1, 100).unwrap();
+    let house = House {
+        engine,
+        readers,
+        realm: RealmId([1; 16]),
+        verifier_key: VerifierKey(KEY),
+        incarnation: 1,
+        limits,
+    };
+    Inside { house: Rc::new(house), _dir: dir, granted }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+async fn redeem(scope: &Rc<Scope>, sturdy_ref: &SturdyRef) -> root::Client {
+    let vat: vat::Client = FromClientHook::new(bootstrap(scope.clone()).hook);
+    let mut request = vat.redeem_request();
+    request.get().set_ref(sturdy_ref.reveal());
+    let answer = request.send().promise.await.unwrap();
+    answer.get().unwrap().get_object().get_as_capability().unwrap()
+}
+
+/// A header nobody used before.
+fn header(mut header: op_header::Builder<'_>, n: u8) {
+    header.set_producer(&[n; 16]);
+    header.set_producer_epoch(1);
+    header.set_seq(1);
+    header.set_op_id(&OpId([n; 16]).0);
+}
+
+fn open_project(
+    root: &root::Client,
+    n: u8,
+) -> capnp::capability::Request<root::open_project_params::Owned, root::open_project_results::Owned>
+{
+    let mut request = root.open_project_request();
+    header(request.get().init_op(), n);
+    request.get().init_project().set_directory("/w");
+    request
+}
+
+fn create_session(
+    project: &project::Client,
+    n: u8,
+) -> capnp::capability::Request<
+    project::create_session_params::Owned,
+    project::create_session_results::Owned,
+> {
+    let mut request = project.create_session_request();
+    header(request.get().init_op(), n);
+    request.get().init_session();
+    request
+}
+
+type Outcome = Promise<(), capnp::Error>;
+type Try = fn(&root::Client, &project::Client, &session::Client, u8) -> Outcome;
+
+macro_rules! sent {
+    ($request:expr) => {{
+        let promise = $request.send().promise;
+        Promise::from_future(async move { promise.await.map(|_| ()) })
+    }};
+}
+
+/// Every method of every object with authority, and the right it needs. `Vat` has none to check.
+const METHODS: &[(&str, Right, Try)] = &[
+    ("Root.openProject", Right::Append, |root, _, _, n| sent!(open_project(root, n))),
+    ("Root.project", Right::Read, |root, _, _, _| {
+        let mut request = root.project_request();
+        request.get().set_id("p");
+        sent!(request)
+    }),
+    ("Root.projects", Right::Read, |root, _, _, _| sent!(root.projects_request())),
+    ("Project.info", Right::Read, |_, project, _, _| sent!(project.info_request())),
+    ("Project.createSession", Right::Append, |_, project, _, n| {
+        sent!(create_session(project, n.wrapping_add(100)))
+    }),
+    ("Project.session", Right::Read, |_, project, _, _| {
+        let mut request = project.session_request();
+        request.get().set_id("s");
+        sent!(request)
+    }),
+    ("Project.sessions", Right::Read, |_, project, _, _| sent!(project.sessions_request())),
+    ("Session.info", Right::Read, |_, _, session, _| sent!(session.info_request())),
+    ("Session.append", Right::Append, |_, _, session, n| {
+        let mut request = session.append_request();
+        let mut batch = request.get().init_batch();
+        batch.set_producer(&[n; 16]);
+        batch.set_producer_epoch(1);
+        batch.set_first_seq(1);
+        let mut op = request.get().init_ops(1).get(0);
+        op.set_op_id(&[n; 16]);
+        op.init_put_message();
+        sent!(request)
+    }),
+    ("Session.messages", Right::Read, |_, _, session, _| sent!(session.messages_request())),
+];
+
+#[test]
+fn every_method_needs_its_right_and_nothing_else() {
+    let inside = inside();
+    block_on(async {
+        let scope = Scope::new(inside.house.clone(), Alone);
+        // The objects themselves are made with every right, and then held with one.
+        let all = redeem(&scope, &inside.granted.last().unwrap().1).await;
+        let project = open_project(&all, 200).send().pipeline.get_project();
+        create_session(&project, 201).send().promise.await.unwrap();
+        let found = inside.house.readers.projects(crate::model::page::Page::new(0, 0, false)).await;
+        let project_id = found.unwrap().items.remove(0).id;
+        let project_key = inside.house.readers.project(project_id).await.unwrap();
+        let found = inside
+            .house
+            .readers
+            .sessions(project_key.log, crate::model::page::Page::new(0, 0, false))
+            .await;
+        let session_id = found.unwrap().items.remove(0).id;
+        let session_key = inside.house.readers.session(project_key.log, session_id).await.unwrap();
+
+        for ((rights, sturdy_ref), n) in inside.granted.iter().zip(1u8..) {
+            let found = inside.house.readers.redeem(sturdy_ref.clone(), VerifierKey(KEY)).await;
+            let grant = found.unwrap().unwrap().grant;
+            let claim = || Claim::new(&scope, grant, *rights).ok().unwrap();
+            let root = super::root::client(claim());
+            let project = super::project::client(claim(), project_key.clone());
+            let session = super::session::client(claim(), session_key.clone());
+            for (name, right, attempt) in METHODS {
+                let denied = match attempt(&root, &project, &session, n).await {
+                    Ok(()) => false,
+                    Err(error) => error.extra.contains("bowline/not-permitted"),
+                };
+                assert_eq!(denied, !rights.contains(*right), "{name} with {rights:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_table_of_methods_is_complete() {
+    let schema =
+        [include_str!("../../schema/root.capnp"), include_str!("../../schema/session.capnp")];
+    let mut declared = Vec::new();
+    let mut interface = String::new();
+    for line in schema.iter().flat_map(|text| text.lines()) {
+        if let Some(rest) = line.strip_prefix("interface ") {
+            interface = rest.split_whitespace().next().unwrap().to_owned();
+        } else if line == "}" {
+            interface.clear();
+        } else if !interface.is_empty() && line.contains(" @") && !line.trim().starts_with('#') {
+            declared.push(format!("{interface}.{}", line.split_whitespace().next().unwrap()));
+        }
+    }
+    let checked: Vec<_> = METHODS.iter().map(|(name, _, _)| (*name).to_owned()).collect();
+    assert_eq!(declared, checked, "a method without a rule");
+}
+
+#[test]
+fn when_the_connection_is_over_every_object_says_so_and_keeps_nothing_alive() {
+    let inside = inside();
+    block_on(async {
+        let scope = Scope::new(inside.house.clone(), Alone);
+        let root = redeem(&scope, &inside.granted.last().unwrap().1).await;
+        root.projects_request().send().promise.await.unwrap();
+        let held = Rc::strong_count(&inside.house);
+        scope.close();
+        assert_eq!(Rc::strong_count(&inside.house), held - 1);
+        for (name, _, attempt) in METHODS.iter().filter(|(name, _, _)| name.starts_with("Root")) {
+            let dead = project_and_session_are_not_used();
+            let error = attempt(&root, &dead.0, &dead.1, 1).await.unwrap_err();
+            assert!(error.extra.contains("bowline/connection-over"), "{name}: {error}");
+            assert_eq!(error.kind, capnp::ErrorKind::Disconnected);
+        }
+    });
+}
+
+fn project_and_session_are_not_used() -> (project::Client, session::Client) {
+    let broken = || capnp_rpc::new_broken_cap(capnp::Error::failed("not used".into()));
+    (FromClientHook::new(broken().hook), FromClientHook::new(broken().hook))
+}
+
+#[test]
+fn a_lesser_object_cannot_be_cast_to_a_greater_one() {
+    let inside = inside();
+    block_on(async {
+        let scope = Scope::new(inside.house.clone(), Alone);
+        let root = redeem(&scope, &inside.granted.last().unwrap().1).await;
+        let project = open_project(&root, 200).send().pipeline.get_project();
+        let answer = create_session(&project, 201).send().promise.await.unwrap();
+        let session = answer.get().unwrap().get_session().unwrap();
+        let as_root: root::Client = session.client.cast_to();
+        let error = as_root.projects_request().send().promise.await.err().unwrap();
+        assert_eq!(error.kind, capnp::ErrorKind::Unimplemented, "{error}");
+    });
+}
+
+#[test]
+fn objects_are_counted_and_given_back() {
+    let inside = inside();
+    let mut house = (*inside.house).clone();
+    house.limits.objects_max = 2;
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let scope = Scope::new(Rc::new(house), Telling(told.clone()));
+    let claim = || Claim::new(&scope, crate::model::ids::GrantKey(1), Rights::all());
+    let (one, two) = (claim().ok().unwrap(), claim().ok().unwrap());
+    assert!(matches!(claim(), Err(Denied::TooManyObjects)));
+    drop(one);
+    let again = claim();
+    assert!(again.is_ok());
+    drop((again, two));
+    assert_eq!(*told.borrow(), [true, false], "told when it begins and ceases to hold any");
+}

@@ -1,0 +1,191 @@
+//! House rules as tests: who may import whom, where SQL may stand, what files must say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The doors of `src/lib.rs`: what each room may import. Every room may import itself, `model` and
+/// `limits`.
+const DOORS: &[(&str, &[&str])] = &[
+    ("cli", &["server", "config", "clock", "store"]),
+    ("server", &["rpc", "engine", "queries", "transport", "store", "config", "clock"]),
+    ("rpc", &["engine", "queries", "ops", "wire"]),
+    ("transport", &[]),
+    ("engine", &["ops", "store", "clock"]),
+    ("queries", &["ops", "store"]),
+    ("ops", &["store"]),
+    ("store", &[]),
+    ("model", &[]),
+    ("wire", &[]),
+    ("config", &[]),
+    ("limits", &["wire"]), // only to be compared with the schema's own constants
+    ("clock", &[]),
+];
+
+/// Crates that belong to one room or a few.
+const CRATES: &[(&str, &[&str])] = &[
+    ("rusqlite", &["store"]),
+    ("capnp", &["rpc", "transport", "server", "wire"]),
+    ("capnp_rpc", &["rpc", "transport", "server"]),
+    ("clap", &["cli", "main"]),
+    ("getrandom", &["server"]),
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn rust_files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A file's room, and its code without comments and without its own tests.
+fn rooms() -> Vec<(String, PathBuf, String)> {
+    let src = root().join("src");
+    rust_files(&src)
+        .into_iter()
+        .filter(|path| !path.ends_with("tests.rs"))
+        .map(|path| {
+            let relative = path.strip_prefix(&src).unwrap();
+            let first = relative.components().next().unwrap().as_os_str().to_str().unwrap();
+            let room = first.trim_end_matches(".rs").to_owned();
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+            let code: Vec<_> =
+                text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+            (room, relative.to_owned(), code.join("\n"))
+        })
+        .collect()
+}
+
+/// The words behind every `crate::`.
+fn imports(code: &str) -> Vec<&str> {
+    let mut found: Vec<_> = code
+        .match_indices("crate::")
+        .map(|(at, _)| &code[at + 7..])
+        .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap())
+        .filter(|word| !word.is_empty())
+        .collect();
+    found.dedup();
+    found
+}
+
+/// What is wrong with the imports of one file.
+fn wrong_doors(room: &str, code: &str) -> Vec<String> {
+    if room == "lib" || room == "main" {
+        return Vec::new();
+    }
+    let Some((_, allowed)) = DOORS.iter().find(|(name, _)| *name == room) else {
+        return vec![format!("room {room} has no doors in tests/it/tidy.rs")];
+    };
+    let mut wrong: Vec<_> = imports(code)
+        .into_iter()
+        .filter(|to| *to != room && *to != "model" && *to != "limits" && !allowed.contains(to))
+        .map(|to| format!("{room} must not import {to}"))
+        .collect();
+    for (name, homes) in CRATES {
+        let uses = code
+            .match_indices(&format!("{name}::"))
+            .any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+        if uses && !homes.contains(&room) {
+            wrong.push(format!("{room} must not use the crate {name}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn rooms_import_only_through_their_doors() {
+    let wrong: Vec<_> = rooms()
+        .iter()
+        .flat_map(|(room, path, code)| {
+            wrong_doors(room, code)
+                .into_iter()
+                .map(move |wrong| format!("{}: {wrong}", path.display()))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_import_would_be_noticed() {
+    assert_eq!(wrong_doors("ops", "use crate::rpc::House;"), ["ops must not import rpc"]);
+    assert_eq!(
+        wrong_doors("model", "fn f() { crate::store::open() }"),
+        ["model must not import store"]
+    );
+    assert_eq!(
+        wrong_doors("rpc", "use rusqlite::Connection;"),
+        ["rpc must not use the crate rusqlite"]
+    );
+    assert_eq!(wrong_doors("attic", "").len(), 1);
+    assert!(wrong_doors("ops", "use crate::store::Tx;\nuse crate::model::ids::OpId;").is_empty());
+}
+
+#[test]
+fn sql_stands_in_the_store_only() {
+    const WORDS: [&str; 6] = ["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "PRAGMA ", "BEGIN "];
+    for (room, path, code) in rooms() {
+        let found = WORDS.iter().find(|word| code.contains(&format!("\"{word}")));
+        assert!(room == "store" || found.is_none(), "{}: {found:?}", path.display());
+    }
+}
+
+#[test]
+fn every_file_says_what_it_is_for_and_can_be_read_in_one_sitting() {
+    for path in rust_files(&root().join("src")) {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//! "), "{} has no header", path.display());
+        let lines = text.lines().count();
+        assert!(lines <= 700, "{} has {lines} lines", path.display());
+    }
+}
+
+#[test]
+fn time_and_randomness_are_handed_in() {
+    for (room, path, code) in rooms() {
+        let inner = ["model", "ops", "store", "engine", "queries"].contains(&room.as_str());
+        let found = ["SystemTime::now", "getrandom::"].iter().find(|word| code.contains(**word));
+        assert!(!inner || found.is_none(), "{}: {found:?}", path.display());
+    }
+}
+
+#[test]
+fn every_test_file_is_part_of_the_test_binary() {
+    let main = fs::read_to_string(root().join("tests/it/main.rs")).unwrap();
+    for path in rust_files(&root().join("tests/it")) {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if path.parent().unwrap().ends_with("it") && name != "main" {
+            assert!(main.contains(&format!("mod {name};")), "{name} is forgotten");
+        }
+    }
+}
+
+#[test]
+fn released_migrations_are_never_edited() {
+    let golden = root().join("tests/golden/migrations.txt");
+    let mut found = String::new();
+    let mut files: Vec<_> = fs::read_dir(root().join("src/store/migrations"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    for path in files {
+        let hash = blake3::hash(&fs::read(&path).unwrap());
+        found += &format!("{} {}\n", path.file_name().unwrap().to_str().unwrap(), hash.to_hex());
+    }
+    if std::env::var_os("GOLDEN").is_some() {
+        fs::write(&golden, &found).unwrap();
+    }
+    let golden = fs::read_to_string(golden).unwrap();
+    assert_eq!(found, golden, "write a new migration; a released one stays as it is");
+}
