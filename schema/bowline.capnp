@@ -19,6 +19,11 @@
 #   whether it happened: after a lost connection, a timeout, a crash on either side. It takes effect
 #   once, and every sender gets the same answer, including the same object.
 #
+# Order
+#   Calls on one object take effect in the order they were sent, answered or not, and a question sees
+#   the changes sent before it on the same object. Calls on different objects have no order, unless one
+#   is made on the result of the other.
+#
 # Errors
 #   A failed call carries text of the form `bowline/<code>: <what happened and what to do>`. Some
 #   clients put a prefix such as `remote exception: ` in front, so look for `bowline/`. Codes never

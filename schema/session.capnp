@@ -18,8 +18,8 @@ interface Session {
   # On return everything `ack` calls applied is on disk. One op's rejection does not undo the ops
   # before it, and the ops behind it are still taken.
   #
-  # Calls on one session take effect in the order they were sent, so a client may send the next batch
-  # before the first is acknowledged.
+  # Batches take effect in the order they were sent, so a client may send the next one before the first
+  # is acknowledged.
   #
   # Needs `append`. Safe to repeat, also with a longer batch that begins with the same ops.
   #

@@ -4,7 +4,8 @@
 //! else that cannot leave its thread ends at this room; what goes on to the engine is plain values.
 //!
 //! Methods that change something hand their batch to the engine *before* their first await, while the
-//! call is being dispatched. That is why calls on one object take effect in the order they were sent.
+//! call is being dispatched. That is why calls on one object take effect in the order they were sent;
+//! questions wait for the changes sent before them on the same object.
 //!
 //! Every facet is an object of its own: two interfaces over one `Rc` would share one export, and the
 //! holder of the lesser could cast it to the greater.
@@ -12,6 +13,7 @@
 mod decode;
 mod encode;
 mod error;
+mod order;
 mod project;
 mod root;
 mod scope;
@@ -29,6 +31,7 @@ use crate::model::sturdy_ref::VerifierKey;
 use crate::ops::Op;
 use crate::queries::Readers;
 use error::{Denied, to_wire};
+use order::UnderWay;
 use scope::Claim;
 use std::rc::Rc;
 
@@ -58,19 +61,22 @@ pub fn bootstrap(scope: Rc<Scope>) -> capnp::capability::Client {
 struct OnItsWay {
     submitted: Submitted,
     incarnation: u64,
+    _under_way: UnderWay,
 }
 
 impl OnItsWay {
     async fn answer(self) -> Result<Ack, Refusal> {
-        self.submitted.answer().await
+        let Self { submitted, _under_way, .. } = self;
+        submitted.answer().await
     }
 }
 
 /// Hands a batch to the engine, if the object may append. It is queued when this returns.
 fn submit(claim: &Claim, log: LogId, header: BatchHeader, ops: Vec<Op>) -> capnp::Result<OnItsWay> {
     let house = claim.require(Right::Append)?;
+    let under_way = claim.order().begin();
     let submitted = house.engine.submit(Submission { grant: claim.grant(), log, header, ops });
-    Ok(OnItsWay { submitted, incarnation: house.incarnation })
+    Ok(OnItsWay { submitted, incarnation: house.incarnation, _under_way: under_way })
 }
 
 /// What a call that is one op has made, and whether this very call changed something.

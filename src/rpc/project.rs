@@ -5,7 +5,6 @@ use super::scope::Claim;
 use super::{decode, encode, made, session, submit};
 use crate::model::infos::{ObjectInfo, ProjectKey};
 use crate::model::ledger::Made;
-use crate::model::rights::Right;
 use crate::wire::root_capnp::project;
 use std::rc::Rc;
 
@@ -24,7 +23,7 @@ impl project::Server for Project {
         _: project::InfoParams,
         mut results: project::InfoResults,
     ) -> capnp::Result<()> {
-        let house = self.claim.require(Right::Read)?;
+        let house = self.claim.require_read().await?;
         let live = self.claim.live(&house, self.key.log);
         let asked = live.info(house.readers.project_info(self.key.log)).await;
         let info = asked.map_err(to_wire)?;
@@ -57,7 +56,7 @@ impl project::Server for Project {
         mut results: project::SessionResults,
     ) -> capnp::Result<()> {
         let id = decode::session_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
-        let house = self.claim.require(Right::Read)?;
+        let house = self.claim.require_read().await?;
         let key = house.readers.session(self.key.log, id).await.map_err(to_wire)?;
         let claim = self.claim.derive().map_err(to_wire)?;
         results.get().set_session(session::client(claim, key));
@@ -71,7 +70,7 @@ impl project::Server for Project {
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
         let _turn = self.claim.turn().await;
-        let house = self.claim.require(Right::Read)?;
+        let house = self.claim.require_read().await?;
         let found = house.readers.sessions(self.key.log, page).await.map_err(to_wire)?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());

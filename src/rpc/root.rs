@@ -5,7 +5,6 @@ use super::scope::Claim;
 use super::{decode, encode, made, project, submit};
 use crate::model::ids::LogId;
 use crate::model::ledger::Made;
-use crate::model::rights::Right;
 use crate::wire::root_capnp::root;
 use std::rc::Rc;
 
@@ -43,7 +42,7 @@ impl root::Server for Root {
         mut results: root::ProjectResults,
     ) -> capnp::Result<()> {
         let id = decode::project_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
-        let house = self.claim.require(Right::Read)?;
+        let house = self.claim.require_read().await?;
         let key = house.readers.project(id).await.map_err(to_wire)?;
         let claim = self.claim.derive().map_err(to_wire)?;
         results.get().set_project(project::client(claim, key));
@@ -57,7 +56,7 @@ impl root::Server for Root {
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
         let _turn = self.claim.turn().await;
-        let house = self.claim.require(Right::Read)?;
+        let house = self.claim.require_read().await?;
         let found = house.readers.projects(page).await.map_err(to_wire)?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());

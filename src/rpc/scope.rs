@@ -6,6 +6,7 @@
 
 use super::House;
 use super::error::{Denied, to_wire};
+use super::order::Order;
 use crate::engine::LiveLog;
 use crate::limits::PAGES_AT_ONCE_MAX;
 use crate::model::ids::{GrantKey, LogId};
@@ -71,6 +72,7 @@ impl Scope {
 pub(super) struct Claim {
     scope: Rc<Scope>,
     number: u64,
+    order: Rc<Order>,
     grant: GrantKey,
     rights: Rights,
 }
@@ -88,7 +90,7 @@ impl Claim {
         }
         let number = scope.claims.get();
         scope.claims.set(number + 1);
-        Ok(Self { scope: scope.clone(), number, grant, rights })
+        Ok(Self { scope: scope.clone(), number, order: Rc::default(), grant, rights })
     }
 
     /// A place for an object reached through this one, with the same authority.
@@ -104,6 +106,13 @@ impl Claim {
         self.scope.house().map_err(to_wire)
     }
 
+    /// The server, if this object may be read, once the changes sent before through this object are
+    /// decided. The right is checked after the wait.
+    pub(super) async fn require_read(&self) -> Result<Rc<House>, capnp::Error> {
+        self.order.settled().await;
+        self.require(Right::Read)
+    }
+
     /// Waits for its turn to have a page read. Whatever was checked before must be checked after.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed; without a permit the page would just be read at once.
@@ -116,6 +125,11 @@ impl Claim {
     pub(super) fn live(&self, house: &House, log: LogId) -> Arc<LiveLog> {
         let mut live = self.scope.live.borrow_mut();
         live.entry(self.number).or_insert_with(|| house.engine.hold(log)).clone()
+    }
+
+    /// The changes under way through this object.
+    pub(super) fn order(&self) -> &Rc<Order> {
+        &self.order
     }
 
     /// Under which grant it acts.

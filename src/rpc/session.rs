@@ -4,7 +4,6 @@ use super::error::to_wire;
 use super::scope::Claim;
 use super::{decode, encode, submit};
 use crate::model::infos::{ObjectInfo, SessionKey};
-use crate::model::rights::Right;
 use crate::wire::session_capnp::session;
 use std::rc::Rc;
 
@@ -23,7 +22,7 @@ impl session::Server for Session {
         _: session::InfoParams,
         mut results: session::InfoResults,
     ) -> capnp::Result<()> {
-        let house = self.claim.require(Right::Read)?;
+        let house = self.claim.require_read().await?;
         let live = self.claim.live(&house, self.key.log);
         let asked = live.info(house.readers.session_info(self.key.log)).await;
         let info = asked.map_err(to_wire)?;
@@ -57,7 +56,7 @@ impl session::Server for Session {
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
         let _turn = self.claim.turn().await;
-        let house = self.claim.require(Right::Read)?;
+        let house = self.claim.require_read().await?;
         let found = house.readers.messages(self.key.log, page).await.map_err(to_wire)?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());

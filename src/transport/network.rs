@@ -30,7 +30,7 @@ struct Shared {
     admission: RefCell<Admission>,
     /// Messages that wait for the answer to a question, in the order they came.
     waiting: RefCell<HashMap<u32, Vec<Incoming>>>,
-    /// Messages that have waited, to be handed on before the next one from the peer.
+    /// Messages to be handed on, in this order: those that have waited, and the one just read.
     released: RefCell<VecDeque<Incoming>>,
     /// Something changed that the receiving side waits for.
     nudge: Notify,
@@ -279,20 +279,20 @@ impl Shared {
                 },
             };
             self.last_heard.set(Instant::now());
-            if let Some(message) = self.admit(frame)? {
-                return Ok(Some(message));
-            }
+            // Behind whatever was released meanwhile.
+            let admitted = self.admit(frame)?;
+            self.released.borrow_mut().extend(admitted);
         }
     }
 
     /// Asks the books about a message, and answers it here if it is not to be handed on.
-    fn admit(&self, frame: Frame) -> capnp::Result<Option<Box<dyn capnp_rpc::IncomingMessage>>> {
+    fn admit(&self, frame: Frame) -> capnp::Result<Option<Incoming>> {
         let bytes = frame.len();
         let segments = BufferSegments::new(frame, self.options)?;
         let message = capnp::message::Reader::new(segments, self.options);
         let verdict = self.judge(message.get_root::<message::Reader<'_>>()?, bytes)?;
         match verdict {
-            (Verdict::Pass, _) => Ok(Some(Box::new(Incoming(message)))),
+            (Verdict::Pass, _) => Ok(Some(Incoming(message))),
             (Verdict::Hold(on), _) => {
                 self.waiting.borrow_mut().entry(on).or_default().push(Incoming(message));
                 Ok(None)

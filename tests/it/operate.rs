@@ -249,18 +249,19 @@ fn an_orderly_end_finishes_what_was_accepted() {
     let mut server = Server::start_in(home.path(), &[], &[]);
     let lock = rusqlite::Connection::open(home.path().join("bowline.db")).unwrap();
     local(async {
-        let session = fresh_session(&root(&server).await);
+        let root = root(&server).await;
+        let session = fresh_session(&root);
         session.info_request().send().promise.await.unwrap();
         lock.execute_batch("BEGIN IMMEDIATE").unwrap();
         let mut producer = Producer::new();
         let accepted = producer.batch(&session, &["accepted"]).send().promise;
-        // Answered behind the append, so that one has been accepted.
-        session.info_request().send().promise.await.unwrap();
+        // Sent behind the append on the same connection, so when it is answered that one was accepted.
+        root.projects_request().send().promise.await.unwrap();
 
         server.signal(Signal::TERM);
         // New calls are refused from some moment on, with the advice to come back.
         let late = loop {
-            match session.info_request().send().promise.await {
+            match root.projects_request().send().promise.await {
                 Ok(_) => tokio::task::yield_now().await,
                 Err(error) => break error,
             }
@@ -300,11 +301,12 @@ fn a_commit_that_never_returns_is_reported_and_left() {
     let mut server = Server::start_in(home.path(), &["--limit", "shutdown_ms_max=300"], &[]);
     let lock = rusqlite::Connection::open(home.path().join("bowline.db")).unwrap();
     local(async {
-        let session = fresh_session(&root(&server).await);
+        let root = root(&server).await;
+        let session = fresh_session(&root);
         session.info_request().send().promise.await.unwrap();
         lock.execute_batch("BEGIN IMMEDIATE").unwrap();
         let doomed = Producer::new().batch(&session, &["doomed"]).send().promise;
-        session.info_request().send().promise.await.unwrap();
+        root.projects_request().send().promise.await.unwrap();
         server.signal(Signal::TERM);
         let error = failure(doomed).await;
         assert_eq!(error.kind, capnp::ErrorKind::Disconnected, "{error}");
@@ -372,4 +374,46 @@ fn help_is_what_it_was() {
         fs::write(golden, &found).unwrap();
     }
     assert_eq!(found, fs::read_to_string(golden).unwrap(), "run with GOLDEN=1 if this is meant");
+}
+
+/// A database of every past schema version, made by the program of that time. `GOLDEN=1` adds the
+/// current one.
+#[test]
+fn databases_of_every_version_still_open() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/databases");
+    let versions = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations"));
+    let versions = versions.unwrap().count();
+    let newest = golden.join(format!("v{versions:04}.db"));
+    if std::env::var_os("GOLDEN").is_some() && !newest.exists() {
+        let home = tempfile::tempdir().unwrap();
+        let mut server = Server::start_in(home.path(), &[], &[]);
+        local(async {
+            let root = root(&server).await;
+            let project =
+                open_project(&root, &mut Producer::new(), "/golden").pipeline.get_project();
+            let session =
+                create_session(&project, &mut Producer::new(), "golden").pipeline.get_session();
+            Producer::new().batch(&session, &["one", "two"]).send().promise.await.unwrap();
+        });
+        server.signal(Signal::TERM);
+        assert_eq!(server.ended().code(), Some(0));
+        fs::create_dir_all(&golden).unwrap();
+        fs::copy(home.path().join("bowline.db"), &newest).unwrap();
+    }
+    for version in 1..=versions {
+        let home = tempfile::tempdir().unwrap();
+        let old = golden.join(format!("v{version:04}.db"));
+        fs::copy(&old, home.path().join("bowline.db")).unwrap();
+        let server = Server::start_in(home.path(), &[], &[]);
+        local(async {
+            let root = root(&server).await;
+            let project =
+                open_project(&root, &mut Producer::new(), "/golden").pipeline.get_project();
+            let mut request = project.session_request();
+            request.get().set_id("golden");
+            let session = request.send().pipeline.get_session();
+            assert_eq!(texts(&session, 0).await, ["one", "two"], "version {version}");
+            Producer::new().batch(&session, &["three"]).send().promise.await.unwrap();
+        });
+    }
 }

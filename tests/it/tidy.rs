@@ -189,3 +189,57 @@ fn released_migrations_are_never_edited() {
     let golden = fs::read_to_string(golden).unwrap();
     assert_eq!(found, golden, "write a new migration; a released one stays as it is");
 }
+
+/// `interface.method @n` and `struct.field @n` of every schema file.
+fn ordinals() -> Vec<String> {
+    let mut found = Vec::new();
+    let mut files: Vec<_> = fs::read_dir(root().join("schema"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "capnp"))
+        .collect();
+    files.sort();
+    for path in files {
+        let file = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let mut scope = String::new();
+        for line in fs::read_to_string(&path).unwrap().lines() {
+            let code = line.split('#').next().unwrap().trim();
+            let mut words = code.split_whitespace();
+            match (words.next(), words.next()) {
+                (Some("struct" | "interface" | "enum"), Some(name)) => scope = name.to_owned(),
+                (Some(id), None) if id.starts_with("@0x") => found.push(format!("{file} {id}")),
+                (Some(name), Some(number)) if number.starts_with('@') => {
+                    // The type is part of the promise, the rest of a method is in its own struct.
+                    let kind = words.next().unwrap_or("").trim_end_matches(';');
+                    let kind = if kind.starts_with(':') { kind } else { "" };
+                    let number = number.trim_end_matches(';');
+                    found.push(
+                        format!("{file} {scope}.{name} {number} {kind}").trim_end().to_owned(),
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn numbers_in_the_schema_never_change() {
+    let golden = root().join("tests/golden/schema-ordinals.txt");
+    let found = ordinals();
+    if std::env::var_os("GOLDEN").is_some() {
+        fs::write(&golden, found.join("\n") + "\n").unwrap();
+    }
+    let golden = fs::read_to_string(golden).unwrap();
+    for line in golden.lines() {
+        assert!(
+            found.iter().any(|found| found == line),
+            "{line} is gone: old clients would misread"
+        );
+    }
+    assert!(found.len() > 60, "the schema was read");
+    for line in &found {
+        assert!(golden.lines().any(|known| known == line), "{line} is new: run with GOLDEN=1");
+    }
+}
