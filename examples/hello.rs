@@ -39,10 +39,9 @@ async fn hello() -> Result<()> {
 
     // A real client keeps its producer id and its numbers on disk; this one is new every time.
     let producer = random_id()?;
-    let directory = std::env::current_dir()?;
     let mut open = root.open_project_request();
     op(producer, 1, open.get().init_op())?;
-    open.get().init_project().set_directory(directory.to_string_lossy());
+    open.get().init_project().set_directory("/examples/hello");
     let project = open.send().pipeline.get_project();
 
     // The first run makes the session. Later ones hear `session-exists`, and find it.
@@ -72,10 +71,16 @@ async fn hello() -> Result<()> {
     }
     println!("on disk at cursor {}", ack.get_cursor());
     match created.await {
-        Err(error) if !error.extra.contains("bowline/session-exists") => return Err(error.into()),
+        Err(error) if code(&error) != Some("session-exists") => return Err(error.into()),
         _ => {}
     }
     print_messages(&session).await
+}
+
+/// The stable code of an error from the server; clients branch on it and show the text.
+fn code(error: &capnp::Error) -> Option<&str> {
+    // capnp-rpc puts a prefix in front of what the server said.
+    error.extra.split("bowline/").nth(1)?.split(':').next()
 }
 
 async fn print_messages(session: &session::Client) -> Result<()> {
@@ -106,6 +111,9 @@ fn sturdy_ref() -> Result<String> {
 /// The ref itself says where its server is.
 async fn connect(sturdy_ref: &str) -> Result<vat::Client> {
     let address = sturdy_ref.trim_start_matches("bowline://").split('/').next().unwrap_or_default();
+    if !address.contains(':') {
+        return Err("the server listens on no TCP port, and this example speaks TCP only".into());
+    }
     let stream = TcpStream::connect(address)
         .await
         .map_err(|error| format!("{address}: {error}; is the server running?"))?;

@@ -13,6 +13,8 @@
 #               Order is the cursor and nothing else: ids and times never decide an order.
 #   op          one recorded change, named by whoever asks for it before it is first sent.
 #   producer    one writing client with its own numbering of ops, see `OpHeader`.
+#   right       what an object lets its holder do: `read` it, `append` to it, and more to come. Objects
+#               reached through an object carry the same rights.
 #
 # Retrying
 #   Every method that changes something takes an op header. Send it again whenever you do not know
@@ -29,9 +31,18 @@
 #   clients put a prefix such as `remote exception: ` in front, so look for `bowline/`. Codes never
 #   change their meaning. The exception's type says what to do next:
 #     failed         no: the same call will fail again
-#     overloaded     later: nothing was decided, send the same call again after a pause
+#     overloaded     later: the same call may succeed after a pause
 #     disconnected   reconnect, redeem again, and send the same call again
-#   `docs/errors.md` lists every code.
+#   `docs/errors.md` lists every code. The comments below name only what is particular to a method.
+#
+#   Any call may also fail with: `not-permitted`, `revoked`, `message-malformed`, `too-many-calls`,
+#   `too-many-answers`, `pipeline-too-deep`, `overloaded`, `storage-failed`, `shutting-down`,
+#   `connection-ended`, `connection-over`, `internal`; and one that returns an object, with
+#   `too-many-objects`, before anything is done.
+#
+#   Any call that takes an op header may also fail with: `op-header-malformed`, `op-too-large`,
+#   `producer-fenced`, `seq-gap`, `op-reused`, `window-full`, `result-dropped`; and with
+#   `outcome-unknown`, where it may have been done and the repeat tells.
 #
 # Limits
 #   `Vat.hello` tells those of the server you talk to.
@@ -61,7 +72,7 @@ interface Vat {
   #
   # Fails with: `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (unknown,
   # expired and revoked look alike to a stranger), `revoked` (told only to who shows the right
-  # secret), `too-many-objects`.
+  # secret).
 }
 
 enum ObjectKind {
@@ -89,7 +100,8 @@ struct ServerInfo {
 }
 
 struct Limits {
-  # What one connection may ask for. A call beyond a limit is refused, it never breaks the others.
+  # What one connection may ask for. A call beyond a limit is refused and breaks no other, unless it
+  # says here that the connection ends.
 
   frameBytesMax @0 :UInt64;
   # A larger message ends the connection.
@@ -114,6 +126,18 @@ struct Limits {
 
   windowOpsMax @7 :UInt32;
   # Ops of one producer in one log whose results were not yet acknowledged with `ackedThrough`.
+
+  pageBytesMax @8 :UInt64;
+  # A page ends with the item that passes this many bytes.
+
+  answersUnfinishedMax @9 :UInt32;
+  # Answers that hold objects, and that the client has not finished with.
+
+  callBytesInFlightMax @10 :UInt64;
+  # The messages of the calls waiting for their answer, together; one call is always let in.
+
+  capsPerMessageMax @11 :UInt32;
+  # Capabilities among the parameters of one call. More end the connection.
 }
 
 struct OpHeader {

@@ -9,14 +9,19 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 command -v capnp >/dev/null || { echo "regen.sh: the capnp tool is missing (Debian: apt-get install capnproto)" >&2; exit 1; }
-files=(bowline.capnp root.capnp session.capnp)
+files=(*.capnp)
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
 capnp compile --no-standard-import -I. --src-prefix=. -o- "${files[@]}" > "$fresh/bowline.cgr"
-cat "${files[@]}" | sha256sum | cut -d' ' -f1 > "$fresh/bowline.cgr.stamp"
+{ cat "${files[@]}" | sha256sum | cut -d' ' -f1; capnp --version; } > "$fresh/bowline.cgr.stamp"
 
 if [ "${1:-}" = --check ]; then
+  # The tool writes its own version into the compiled form.
+  if [ "$(tail -n 1 bowline.cgr.stamp)" != "$(capnp --version)" ]; then
+    echo "regen.sh: checked in was made by $(tail -n 1 bowline.cgr.stamp), here is $(capnp --version): use the same, or run schema/regen.sh and commit what it writes" >&2
+    exit 1
+  fi
   for made in bowline.cgr bowline.cgr.stamp; do
     cmp -s "$fresh/$made" "$made" || { echo "regen.sh: schema/$made is out of date: run schema/regen.sh and commit it" >&2; exit 1; }
   done

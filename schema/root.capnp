@@ -12,14 +12,15 @@ interface Root {
   # file only the owner can read.
 
   openProject @0 (op :Bowline.OpHeader, project :ProjectDraft) -> (project :Project, created :Bool);
-  # The project of a directory, made if there is none yet.
+  # The project of a directory, made if there is none yet. `created` tells whether this op made it; a
+  # repeat hears the same.
   #
   # Two callers who open the same directory get the same project. On return it is on disk. The op is
   # numbered in the root's log, which grows only when a project was made.
   #
   # Needs the right `append`. Safe to repeat.
   # Fails with: `id-malformed`, `directory-malformed`, `name-too-long`, `project-exists` (the id
-  # belongs to another directory), and the ledger's codes.
+  # belongs to another directory, or the directory has another id).
 
   project @1 (id :Text) -> (project :Project);
   # A project by its id. Needs `read`. Safe to repeat.
@@ -31,14 +32,15 @@ interface Root {
 
 struct ProjectDraft {
   directory @0 :Text;
-  # Absolute path of the worktree, on the machine the agent works on. It is a name here: the server
-  # does not look at the directory.
+  # Absolute path of the worktree, on the machine the agent works on, at most 4096 bytes without control
+  # characters. It is a name here: the server does not look at the directory. Slashes at its end do not
+  # count.
 
   id @1 :Text;
   # Any 1 to 128 bytes without spaces and control characters. Leave it empty to have one made.
 
   name @2 :Text;
-  # For people; may be empty.
+  # For people, at most 1024 bytes; may be empty. An existing project keeps the name it has.
 }
 
 struct ProjectInfo {
@@ -66,7 +68,7 @@ interface Project {
   # Call on `session` without waiting: a session can be made and filled in one round trip.
   #
   # Needs `append`. Safe to repeat: the repeat returns the same session.
-  # Fails with: `id-malformed`, `title-too-long`, `session-exists`, and the ledger's codes.
+  # Fails with: `id-malformed`, `title-too-long`, `session-exists`, `project-not-found`.
 
   session @2 (id :Text) -> (session :Session.Session);
   # A session of this project by its id. Needs `read`. Safe to repeat.

@@ -23,9 +23,9 @@ interface Session {
   #
   # Needs `append`. Safe to repeat, also with a longer batch that begins with the same ops.
   #
-  # The call fails, with nothing done, with: `batch-empty`, `batch-too-long`, `op-header-malformed`,
-  # `message-malformed`, `producer-fenced`, `overloaded`; and with `outcome-unknown`, where something
-  # may have been done: send the same batch again.
+  # The call itself fails with: `batch-empty`, `batch-too-long`, `op-header-malformed`,
+  # `producer-fenced`, and what any call may fail with; nothing was done then, except with
+  # `outcome-unknown`, where something may have been: send the same batch again.
   #
   # What concerns single ops is told inside the ack: see `Bowline.Ack.stopped`, and rejections with
   # `op-malformed`, `op-too-large`, `id-malformed`, `message-exists`. A rejected op uses up its number,
@@ -41,7 +41,7 @@ struct SessionDraft {
   # have one made.
 
   title @1 :Text;
-  # For people; may be empty.
+  # For people, at most 1024 bytes; may be empty.
 }
 
 struct SessionInfo {

@@ -187,7 +187,7 @@ impl Settings {
             return Err(value("tcp", "both unix and tcp are off, so nobody could connect"));
         }
 
-        let cores = thread::available_parallelism().map_or(2, usize::from);
+        let cores = thread::available_parallelism().map_or(2, usize::from).min(WORKERS_MAX);
         let workers = overrides.workers.or(file.workers).unwrap_or(cores);
         if !(1..=WORKERS_MAX).contains(&workers) {
             return Err(value("workers", format!("{workers} is not between 1 and {WORKERS_MAX}")));
@@ -197,8 +197,9 @@ impl Settings {
         for LimitOverride { name, value } in overrides.limits {
             limits.insert(name, value.into());
         }
-        let limits: Limits =
-            limits.try_into().map_err(|error: toml::de::Error| value("limits", error.message()))?;
+        let limits: Limits = limits
+            .try_into()
+            .map_err(|error: toml::de::Error| value("limits", error.to_string().trim_end()))?;
         limits.check()?;
         Ok(Self { data, unix, tcp, workers, limits })
     }

@@ -28,10 +28,12 @@
 //!
 //! ```text
 //! main → cli → server → rpc → engine → ops → store      cli → config, clock
-//!               │        ├──→ queries → ops, store      server → config, clock, store
+//!               │        ├──→ queries → ops, store      server → engine, queries, store, config, clock
 //!               │        └──→ ops, wire                 engine → store, clock
 //!               └──→ transport                          store, model, wire, transport: no room above them
 //! ```
+//!
+//! [`limits`] looks at [`wire`] only to be compared with the schema's own constants.
 //!
 //! `Rc` and everything else that cannot leave its thread ends at [`rpc`]. What goes through the engine is
 //! plain values; behind its handle all is `Send`, synchronous and free of awaits.

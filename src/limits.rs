@@ -99,7 +99,7 @@ pub struct Limits {
     pub stall_ms_max: u64,
     /// Silence after which a connection is closed.
     pub idle_ms_max: u64,
-    /// Silence after which a connection that redeemed nothing is closed.
+    /// Silence after which a connection that holds no object is closed.
     pub stranger_idle_ms_max: u64,
     /// Commands waiting for the writer; one more is answered `overloaded`.
     pub queue_commands_max: usize,
@@ -159,7 +159,6 @@ impl Limits {
             ("calls_in_flight_max", self.calls_in_flight_max as u64, 1, 65_536),
             ("call_bytes_in_flight_max", self.call_bytes_in_flight_max as u64, frame, 4 * GIB),
             ("answers_unfinished_max", self.answers_unfinished_max as u64, 16, 1 << 20),
-            // Each level costs stack; see WORKER_STACK_BYTES.
             ("pipeline_depth_max", self.pipeline_depth_max.into(), 4, 1024),
             ("objects_max", self.objects_max as u64, 1, 10_000_000),
             ("backlog_bytes_max", self.backlog_bytes_max as u64, 64 << 10, 4 * GIB),

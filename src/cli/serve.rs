@@ -4,7 +4,6 @@ use super::{exit, logging};
 use crate::clock::SystemClock;
 use crate::config::{LimitOverride, Overrides, Settings, Switch, process_env};
 use crate::server::{self, Ready, RootRef, ServeError};
-use crate::store::data_dir::DataDirError;
 use clap::Args;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -87,9 +86,7 @@ impl Serve {
         };
         match serve(settings, json) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error @ ServeError::DataDir(DataDirError::Held { .. })) => {
-                complain(exit::HELD, error)
-            }
+            Err(error) if error.is_held() => complain(exit::HELD, error),
             Err(error) => complain(exit::FAILED, error),
         }
     }
@@ -131,9 +128,15 @@ fn announce(ready: &Ready, json: bool) {
     let mut out = io::stdout().lock();
     let _ = if json {
         let line = serde_json::json!({
+            "version": env!("CARGO_PKG_VERSION"),
             "listening": ready.listening,
             "data": ready.data,
             "rootRefFile": ready.root_ref_file,
+            "rootRef": match ready.root_ref {
+                RootRef::Kept => "kept",
+                RootRef::Made => "made",
+                RootRef::Replaced => "replaced",
+            },
         });
         writeln!(out, "{line}")
     } else {

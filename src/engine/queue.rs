@@ -44,9 +44,9 @@ pub enum Refusal {
         "the disk reported an error during the commit, so it may or may not have been done; send the same again"
     )]
     Unknown,
-    /// The store failed before the commit.
-    #[error("the store could not do it ({0}); nothing was done")]
-    Store(String),
+    /// The store failed before the commit; the log says how.
+    #[error("the store could not do it; nothing was done, and the server's log says more")]
+    Store,
     /// The producer was taken over.
     #[error(transparent)]
     Fenced(#[from] Fenced),
@@ -64,7 +64,7 @@ impl Coded for Refusal {
             Refusal::Overloaded | Refusal::Recovering => Code::Overloaded,
             Refusal::Stopping => Code::ShuttingDown,
             Refusal::Unknown => Code::OutcomeUnknown,
-            Refusal::Store(_) => Code::StorageFailed,
+            Refusal::Store => Code::StorageFailed,
             Refusal::Fenced(fenced) => fenced.code(),
             Refusal::Revoked => Code::Revoked,
             Refusal::Internal => Code::Internal,
@@ -167,6 +167,11 @@ impl Queue {
     /// While the store is being opened again, new work is refused at once; what waits goes on waiting.
     pub(super) fn set_recovering(&self, recovering: bool) {
         self.lock().recovering = recovering;
+    }
+
+    /// Whether no more work is taken.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Takes no more work.

@@ -14,6 +14,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+/// Longest pause between two attempts to open the store again.
+const REOPEN_PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// Why the writer gave up. The process must end: what it would answer from now on could be wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Fatal {
@@ -65,7 +68,7 @@ pub(super) fn run(
                 }
                 Ended::NotBegun(error) => {
                     tracing::error!(%error, "a transaction could not be begun");
-                    answer_all(&mut waiting, &Refusal::Store(error.to_string()));
+                    answer_all(&mut waiting, &Refusal::Store);
                     recover(&mut store, queue, &mut failures_in_a_row, error)?;
                 }
                 Ended::Unknown(error) => {
@@ -106,7 +109,7 @@ fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
             Ok(Err(Failed::Refused(refusal))) => Err(refusal),
             Ok(Err(Failed::Store(error))) => {
                 tracing::error!(%error, "a command failed in the store");
-                return Ended::Undone { at, why: Refusal::Store(error.to_string()) };
+                return Ended::Undone { at, why: Refusal::Store };
             }
             Ok(Err(Failed::WroteAndRefused)) => {
                 tracing::error!("a rule wrote before it refused; its batch was undone");
@@ -139,28 +142,31 @@ fn recover(
     if *failures_in_a_row == COMMIT_FAILURES_MAX {
         return Err(Fatal::Commits(error));
     }
-    *store = reopen(store.path())?;
+    *store = reopen(store.path(), queue)?;
     queue.set_recovering(false);
     tracing::info!("the database is open again; callers may repeat their calls");
     Ok(())
 }
 
 /// Opens the store again and makes sure that what it now shows is on disk.
-fn reopen(path: &Path) -> Result<Store, Fatal> {
+fn reopen(path: &Path, queue: &Queue) -> Result<Store, Fatal> {
     let mut pause = Duration::from_millis(50);
-    let mut last = StoreError::Busy;
-    for _ in 0..REOPEN_ATTEMPTS_MAX {
+    let mut attempts = 0;
+    loop {
         // After a failed sync the kernel may have dropped pages it still shows us. Moving everything
         // into the database file, with syncs that succeed, leaves nothing to believe.
-        match Store::open(path).and_then(|store| store.settle().map(|()| store)) {
+        let error = match Store::open(path).and_then(|store| store.settle().map(|()| store)) {
             Ok(store) => return Ok(store),
-            Err(error) => {
-                tracing::error!(%error, "the database could not be opened again yet");
-                last = error;
-            }
+            Err(error) => error,
+        };
+        tracing::error!(%error, "the database could not be opened again yet");
+        // Room comes back; a disk that fails for another reason is given a few chances.
+        let full = matches!(error, StoreError::Full) && !queue.is_closed();
+        attempts += u32::from(!full);
+        if attempts == REOPEN_ATTEMPTS_MAX {
+            return Err(Fatal::Reopen(error));
         }
         thread::sleep(pause);
-        pause *= 2;
+        pause = (pause * 2).min(REOPEN_PAUSE_MAX);
     }
-    Err(Fatal::Reopen(last))
 }

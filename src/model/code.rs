@@ -76,7 +76,7 @@ codes! {
     TitleTooLong, "title-too-long", No,
         "A session's title is longer than the server takes.";
     ProjectExists, "project-exists", No,
-        "The chosen project id belongs to another directory.";
+        "The chosen id belongs to another directory, or the directory already has another id.";
     ProjectNotFound, "project-not-found", No,
         "There is no project with this id.";
     SessionExists, "session-exists", No,
@@ -103,7 +103,7 @@ codes! {
         "The server knows another op under this number. Two clients share a producer id, or the op was changed after it was first sent.";
     ProducerFenced, "producer-fenced", No,
         "Another client has taken over this producer with a higher epoch. Stop writing.";
-    WindowFull, "window-full", Later,
+    WindowFull, "window-full", No,
         "Too many results of this producer wait to be acknowledged. Send `ackedThrough`, then the rest.";
     ResultDropped, "result-dropped", No,
         "This op was done, and its result was acknowledged and dropped. Look the object up by its id.";
@@ -125,10 +125,19 @@ codes! {
         "Too many calls are chained on an answer that is not there yet. Wait for it, then go on.";
     ShuttingDown, "shutting-down", Reconnect,
         "The server is stopping. The call was not taken; send it again once the server is back.";
+    ConnectionEnded, "connection-ended", Reconnect,
+        "The server gave the connection up, and says why: a message was too large or took too long, the peer was silent too long, or it broke the protocol.";
     ConnectionOver, "connection-over", Reconnect,
         "The connection this object came from has ended.";
     Internal, "internal", No,
-        "A fault of the server's own. Nothing was done. Its log says more; please report it.";
+        "A fault of the server's own; its log says more. A change may have been done: its repeat tells.";
+}
+
+impl Code {
+    /// The text of an exception with this code.
+    pub fn text(self, what: impl fmt::Display) -> String {
+        format!("bowline/{self}: {what}")
+    }
 }
 
 impl fmt::Display for Code {

@@ -34,11 +34,14 @@ pub enum QueryError {
     /// No such session in the project asked.
     #[error("this project has no session {0}")]
     SessionNotFound(SessionId),
-    /// The object asked about is no more.
-    #[error("the object does not exist any more")]
-    Gone,
+    /// The project asked about is no more.
+    #[error("the project does not exist any more")]
+    ProjectGone,
+    /// The session asked about is no more.
+    #[error("the session does not exist any more")]
+    SessionGone,
     /// The store failed.
-    #[error("the store could not be read: {0}")]
+    #[error("the store could not be read; the server's log says more")]
     Store(#[from] StoreError),
     /// A fault of ours.
     #[error("the server made a mistake answering this; its log says more")]
@@ -52,7 +55,8 @@ impl Coded for QueryError {
             QueryError::Stopping => Code::ShuttingDown,
             QueryError::ProjectNotFound(_) => Code::ProjectNotFound,
             QueryError::SessionNotFound(_) => Code::SessionNotFound,
-            QueryError::Gone => Code::SessionNotFound,
+            QueryError::ProjectGone => Code::ProjectNotFound,
+            QueryError::SessionGone => Code::SessionNotFound,
             QueryError::Store(_) => Code::StorageFailed,
             QueryError::Panicked => Code::Internal,
         }
@@ -81,7 +85,7 @@ impl Readers {
     /// What is told about a project.
     pub async fn project_info(&self, log: LogId) -> Result<ObjectInfo, QueryError> {
         self.ask(move |read| {
-            let found = store::projects::info(read, log)?.ok_or(QueryError::Gone)?;
+            let found = store::projects::info(read, log)?.ok_or(QueryError::ProjectGone)?;
             Ok(ObjectInfo::Project(found))
         })
         .await
@@ -104,7 +108,7 @@ impl Readers {
     /// What is told about a session.
     pub async fn session_info(&self, log: LogId) -> Result<ObjectInfo, QueryError> {
         self.ask(move |read| {
-            let found = store::sessions::info(read, log)?.ok_or(QueryError::Gone)?;
+            let found = store::sessions::info(read, log)?.ok_or(QueryError::SessionGone)?;
             Ok(ObjectInfo::Session(found))
         })
         .await

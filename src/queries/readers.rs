@@ -85,8 +85,12 @@ impl Readers {
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(QueryError::Panicked),
             };
-            if let Err(error @ (QueryError::Store(_) | QueryError::Panicked)) = &answer {
-                tracing::error!(%error, "a question could not be answered");
+            match &answer {
+                Err(QueryError::Store(error)) => {
+                    tracing::error!(%error, "the store cannot be read")
+                }
+                Err(QueryError::Panicked) => tracing::error!("a question panicked"),
+                _ => {}
             }
             let _ = reply.send(answer);
         });

@@ -75,11 +75,11 @@ fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Object, Query
     Ok(match kind {
         ObjectKind::Root => Object::Root,
         ObjectKind::Project => {
-            let id = store::projects::info(read, log)?.ok_or(QueryError::Gone)?.id;
+            let id = store::projects::info(read, log)?.ok_or(QueryError::ProjectGone)?.id;
             Object::Project(ProjectKey { log, id })
         }
         ObjectKind::Session => {
-            let id = store::sessions::info(read, log)?.ok_or(QueryError::Gone)?.id;
+            let id = store::sessions::info(read, log)?.ok_or(QueryError::SessionGone)?.id;
             Object::Session(SessionKey { log, id })
         }
     })

@@ -147,7 +147,7 @@ fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malf
         _ => {}
     }
     let first_seq = numbered("firstSeq", header.get_first_seq())?;
-    numbered("the last seq of the batch", first_seq + u64::from(ops))?;
+    numbered("the last seq of the batch", first_seq + u64::from(ops) - 1)?;
     Ok(BatchHeader {
         producer: ProducerId(sixteen("producer", header.get_producer()?)?),
         epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
@@ -225,10 +225,7 @@ fn not_an_object(what: &'static str, text: capnp::text::Reader<'_>) -> Option<Ba
 }
 
 /// An id that may be left to the server.
-pub(super) fn chosen<T, E>(
-    text: &str,
-    parse: impl FnOnce(&str) -> Result<T, E>,
-) -> Result<Option<T>, E> {
+fn chosen<T, E>(text: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, E> {
     if text.is_empty() { Ok(None) } else { parse(text).map(Some) }
 }
 

@@ -1,7 +1,10 @@
 //! Plain values onto the wire.
 
 use super::House;
-use crate::limits::{BATCH_OPS_MAX, OP_PAYLOAD_BYTES_MAX, PAGE_ITEMS_MAX, WINDOW_OPS_MAX};
+use crate::limits::{
+    BATCH_OPS_MAX, CAPS_PER_MESSAGE_MAX, OP_PAYLOAD_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX,
+    WINDOW_OPS_MAX,
+};
 use crate::model::code::Coded;
 use crate::model::infos::{MessageInfo, ProjectInfo, SessionInfo};
 use crate::model::ledger::{Ack, Decision, Outcome};
@@ -27,6 +30,11 @@ pub(super) fn server_info(house: &House, mut info: server_info::Builder<'_>) {
     limits.set_pipeline_depth_max(set.pipeline_depth_max);
     limits.set_objects_max(u32::try_from(set.objects_max).unwrap_or(u32::MAX));
     limits.set_window_ops_max(WINDOW_OPS_MAX as u32);
+    limits.set_page_bytes_max(PAGE_BYTES_MAX as u64);
+    let answers = u32::try_from(set.answers_unfinished_max).unwrap_or(u32::MAX);
+    limits.set_answers_unfinished_max(answers);
+    limits.set_call_bytes_in_flight_max(set.call_bytes_in_flight_max as u64);
+    limits.set_caps_per_message_max(CAPS_PER_MESSAGE_MAX);
 }
 
 pub(super) fn ack(ack: &Ack, incarnation: u64, mut to: ack::Builder<'_>) {

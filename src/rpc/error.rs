@@ -6,8 +6,11 @@ use crate::model::rights::Right;
 
 /// Turns any error with a code into the exception that crosses the wire.
 pub(super) fn to_wire(error: impl Coded) -> capnp::Error {
-    let text = format!("bowline/{}: {error}", error.code());
-    match error.code().advice() {
+    exception(error.code().advice(), error.code().text(&error))
+}
+
+fn exception(advice: Advice, text: String) -> capnp::Error {
+    match advice {
         Advice::No => capnp::Error::failed(text),
         Advice::Later => capnp::Error::overloaded(text),
         Advice::Reconnect => capnp::Error::disconnected(text),
@@ -43,13 +46,9 @@ impl Coded for Denied {
     }
 }
 
-/// A refusal read back from a receipt: its code is text by then.
+/// A refusal read back from a receipt: its code is text by then, perhaps one of another version.
 pub(super) fn recorded(code: &str, text: &str) -> capnp::Error {
     let known = Code::ALL.iter().find(|known| known.name() == code);
-    let text = format!("bowline/{code}: {text}");
-    match known.map(|code| code.advice()) {
-        Some(Advice::Later) => capnp::Error::overloaded(text),
-        Some(Advice::Reconnect) => capnp::Error::disconnected(text),
-        Some(Advice::No) | None => capnp::Error::failed(text),
-    }
+    let advice = known.map_or(Advice::No, |code| code.advice());
+    exception(advice, format!("bowline/{code}: {text}"))
 }

@@ -79,7 +79,19 @@ fn submit(claim: &Claim, log: LogId, header: BatchHeader, ops: Vec<Op>) -> capnp
     Ok(OnItsWay { submitted, incarnation: house.incarnation, _under_way: under_way })
 }
 
-/// What a call that is one op has made, and whether this very call changed something.
+/// The same for a call that is one op and returns an object: the object's place is taken first, so that
+/// a connection that holds too many is told before anything is done.
+fn submit_for_object(
+    claim: &Claim,
+    log: LogId,
+    header: BatchHeader,
+    op: Op,
+) -> capnp::Result<(OnItsWay, Claim)> {
+    let place = claim.derive().map_err(to_wire)?;
+    Ok((submit(claim, log, header, vec![op])?, place))
+}
+
+/// What a call that is one op has made or found, and whether the op made it.
 fn made(answer: Result<Ack, Refusal>) -> capnp::Result<(Made, bool)> {
     let mut ack = answer.map_err(to_wire)?;
     match (ack.outcomes.pop(), ack.stopped) {
@@ -92,6 +104,12 @@ fn made(answer: Result<Ack, Refusal>) -> capnp::Result<(Made, bool)> {
         (None, Some(stop)) => Err(to_wire(stop)),
         (None, None) => Err(impossible()),
     }
+}
+
+/// For something in the store that cannot be put on the wire.
+fn unreadable(error: capnp::Error) -> capnp::Error {
+    tracing::error!(%error, "something stored cannot be read");
+    to_wire(Denied::Internal)
 }
 
 /// For answers the engine never gives; a client sees `internal`, the log says where.

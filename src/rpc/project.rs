@@ -2,7 +2,7 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{decode, encode, made, session, submit};
+use super::{decode, encode, made, session, submit_for_object};
 use crate::model::infos::{ObjectInfo, ProjectKey};
 use crate::model::ledger::Made;
 use crate::wire::root_capnp::project;
@@ -39,12 +39,12 @@ impl project::Server for Project {
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let submitted = decode::create_session(params.get())
             .map_err(to_wire)
-            .and_then(|(header, op)| submit(&self.claim, self.key.log, header, vec![op]));
+            .and_then(|(header, op)| submit_for_object(&self.claim, self.key.log, header, op));
         drop(params);
         async move {
-            let (made, _) = made(submitted?.answer().await)?;
+            let (submitted, claim) = submitted?;
+            let (made, _) = made(submitted.answer().await)?;
             let Made::Session(key) = made else { return Err(super::impossible()) };
-            let claim = self.claim.derive().map_err(to_wire)?;
             results.get().set_session(session::client(claim, key));
             Ok(())
         }

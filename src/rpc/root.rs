@@ -2,7 +2,7 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{decode, encode, made, project, submit};
+use super::{decode, encode, made, project, submit_for_object};
 use crate::model::ids::LogId;
 use crate::model::ledger::Made;
 use crate::wire::root_capnp::root;
@@ -24,14 +24,14 @@ impl root::Server for Root {
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let submitted = decode::open_project(params.get())
             .map_err(to_wire)
-            .and_then(|(header, op)| submit(&self.claim, LogId::ROOT, header, vec![op]));
+            .and_then(|(header, op)| submit_for_object(&self.claim, LogId::ROOT, header, op));
         drop(params);
         async move {
-            let (made, fresh) = made(submitted?.answer().await)?;
+            let (submitted, claim) = submitted?;
+            let (made, created) = made(submitted.answer().await)?;
             let Made::Project(key) = made else { return Err(super::impossible()) };
-            let claim = self.claim.derive().map_err(to_wire)?;
             results.get().set_project(project::client(claim, key));
-            results.get().set_created(fresh);
+            results.get().set_created(created);
             Ok(())
         }
     }

@@ -62,7 +62,7 @@ impl session::Server for Session {
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_messages(found.items.len() as u32);
         for (at, message) in (0..).zip(&found.items) {
-            encode::message(message, list.reborrow().get(at))?;
+            encode::message(message, list.reborrow().get(at)).map_err(super::unreadable)?;
         }
         Ok(())
     }

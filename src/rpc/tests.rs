@@ -239,23 +239,29 @@ fn when_the_connection_is_over_every_object_says_so_and_keeps_nothing_alive() {
     let inside = inside();
     block_on(async {
         let scope = Scope::new(inside.house.clone(), Alone);
-        let root = redeem(&scope, &inside.granted.last().unwrap().1).await;
-        root.projects_request().send().promise.await.unwrap();
+        let all = &inside.granted.last().unwrap().1;
+        let root = redeem(&scope, all).await;
+        let answer = open_project(&root, 200).send().promise.await.unwrap();
+        let project = answer.get().unwrap().get_project().unwrap();
+        let answer = create_session(&project, 201).send().promise.await.unwrap();
+        let session = answer.get().unwrap().get_session().unwrap();
+        session.info_request().send().promise.await.unwrap();
         let held = Rc::strong_count(&inside.house);
         scope.close();
         assert_eq!(Rc::strong_count(&inside.house), held - 1);
-        for (name, _, attempt) in METHODS.iter().filter(|(name, _, _)| name.starts_with("Root")) {
-            let dead = project_and_session_are_not_used();
-            let error = attempt(&root, &dead.0, &dead.1, 1).await.unwrap_err();
+        let over = |name: &str, error: capnp::Error| {
             assert!(error.extra.contains("bowline/connection-over"), "{name}: {error}");
             assert_eq!(error.kind, capnp::ErrorKind::Disconnected);
+        };
+        for (name, _, attempt) in METHODS {
+            over(name, attempt(&root, &project, &session, 1).await.unwrap_err());
         }
+        let vat: vat::Client = FromClientHook::new(bootstrap(scope.clone()).hook);
+        over("Vat.hello", vat.hello_request().send().promise.await.err().unwrap());
+        let mut request = vat.redeem_request();
+        request.get().set_ref(all.reveal());
+        over("Vat.redeem", request.send().promise.await.err().unwrap());
     });
-}
-
-fn project_and_session_are_not_used() -> (project::Client, session::Client) {
-    let broken = || capnp_rpc::new_broken_cap(capnp::Error::failed("not used".into()));
-    (FromClientHook::new(broken().hook), FromClientHook::new(broken().hook))
 }
 
 #[test]

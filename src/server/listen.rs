@@ -4,7 +4,7 @@ use super::worker::{Door, Socket};
 use crate::config::Settings;
 use crate::limits::TURNED_AWAY_MAX;
 use crate::model::code::Code;
-use capnp_rpc::rpc_capnp;
+use crate::transport::turned_away;
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
@@ -149,23 +149,15 @@ async fn pause(error: &io::Error) {
 /// Tells one connection too many why it is closed, if not too many are being told already.
 fn turn_away(mut stream: impl AsyncWrite + Unpin + Send + 'static, turning: &Arc<Semaphore>) {
     let Ok(permit) = turning.clone().try_acquire_owned() else { return };
+    tracing::warn!("a connection was turned away: as many are served as may be");
     tokio::spawn(async move {
         let told = async {
-            stream.write_all(&too_many_connections()).await?;
+            stream.write_all(&turned_away(Code::TooManyConnections)).await?;
             stream.shutdown().await
         };
         let _ = tokio::time::timeout(TURNING_AWAY, told).await;
         drop(permit);
     });
-}
-
-fn too_many_connections() -> Vec<u8> {
-    let code = Code::TooManyConnections;
-    let mut message = capnp::message::Builder::new_default();
-    let mut abort = message.init_root::<rpc_capnp::message::Builder<'_>>().init_abort();
-    abort.set_reason(format!("bowline/{code}: {}", code.meaning()));
-    abort.set_type(rpc_capnp::exception::Type::Overloaded);
-    capnp::serialize::write_message_to_words(&message)
 }
 
 /// Binds a Unix socket, in place of one that a killed server left behind. The data directory's lock is

@@ -80,6 +80,13 @@ pub enum ServeError {
     Unfinished(&'static str),
 }
 
+impl ServeError {
+    /// Whether another server holds the data directory.
+    pub fn is_held(&self) -> bool {
+        matches!(self, ServeError::DataDir(DataDirError::Held { .. }))
+    }
+}
+
 /// How far the server is along its way to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -101,7 +108,11 @@ pub async fn run(
     let pid = std::process::id();
     let started_at_ms = clock.now_ms();
     let mut data = DataDir::hold(&settings.data, pid, started_at_ms)?;
-    let path = data.database();
+    let path = data.database().map_err(|error| DataDirError::Io {
+        path: settings.data.clone(),
+        what: "making the database file",
+        error,
+    })?;
     let store_error = |error| ServeError::Store { path: path.clone(), error };
     let mut store = Store::open(&path).map_err(store_error)?;
     let me = identity::establish(&mut store, started_at_ms).map_err(|error| match error {

@@ -104,9 +104,12 @@ impl DataDir {
         &self.path
     }
 
-    /// The database file.
-    pub fn database(&self) -> PathBuf {
-        self.path.join("bowline.db")
+    /// The database file, made if there is none, for the owner alone even in a directory that is not.
+    /// SQLite gives its companions the same mode.
+    pub fn database(&self) -> io::Result<PathBuf> {
+        let path = self.path.join("bowline.db");
+        OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        Ok(path)
     }
 
     /// The file with the root's sturdy ref.

@@ -18,4 +18,4 @@ pub mod frame;
 pub mod network;
 pub mod outbound;
 
-pub use network::{Control, Link};
+pub use network::{Control, Link, turned_away};

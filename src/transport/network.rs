@@ -1,7 +1,7 @@
 //! The two-party network: frames, admission and the outbound buffer around one RPC system.
 
 use super::admission::{Admission, Call, Verdict};
-use super::frame::{Frame, FrameReader};
+use super::frame::{Frame, FrameError, FrameReader};
 use super::outbound::Outbound;
 use crate::limits::{CAPS_PER_MESSAGE_MAX, Limits, NESTING_MAX, TRAVERSAL_FACTOR};
 use crate::model::code::{Advice, Code};
@@ -260,7 +260,7 @@ impl Shared {
                         biased;
                         begun = timeout_at(deadline, reader.begin()) => match begun {
                             Err(_) => return Err(gone("the peer was silent too long")),
-                            Ok(Err(error)) => return Err(capnp::Error::failed(error.to_string())),
+                            Ok(Err(error)) => return Err(lost(error)),
                             Ok(Ok(())) if reader.begun().is_none() => return Ok(None),
                             Ok(Ok(())) => continue,
                         },
@@ -271,7 +271,7 @@ impl Shared {
                     biased;
                     next = timeout_at(begun + self.frame_time, reader.next()) => match next {
                         Err(_) => return Err(gone("a message took too long to arrive")),
-                        Ok(Err(error)) => return Err(capnp::Error::failed(error.to_string())),
+                        Ok(Err(error)) => return Err(lost(error)),
                         Ok(Ok(None)) => return Ok(None),
                         Ok(Ok(Some(frame))) => frame,
                     },
@@ -288,9 +288,9 @@ impl Shared {
     /// Asks the books about a message, and answers it here if it is not to be handed on.
     fn admit(&self, frame: Frame) -> capnp::Result<Option<Incoming>> {
         let bytes = frame.len();
-        let segments = BufferSegments::new(frame, self.options)?;
+        let segments = BufferSegments::new(frame, self.options).map_err(gone)?;
         let message = capnp::message::Reader::new(segments, self.options);
-        let verdict = self.judge(message.get_root::<message::Reader<'_>>()?, bytes)?;
+        let verdict = message.get_root().and_then(|root| self.judge(root, bytes)).map_err(gone)?;
         match verdict {
             (Verdict::Pass, _) => Ok(Some(Incoming(message))),
             (Verdict::Hold(on), _) => {
@@ -301,7 +301,7 @@ impl Shared {
                 self.outbound.put(&refusal(question, code));
                 Ok(None)
             }
-            (Verdict::Abort(why), _) => Err(capnp::Error::failed(why.into())),
+            (Verdict::Abort(why), _) => Err(gone(why)),
         }
     }
 
@@ -384,8 +384,20 @@ impl Shared {
     }
 }
 
-fn gone(why: &str) -> capnp::Error {
-    capnp::Error::disconnected(why.into())
+/// The connection is given up; the peer is told why, as far as it listens.
+fn gone(why: impl std::fmt::Display) -> capnp::Error {
+    tracing::warn!(%why, "the connection was given up");
+    capnp::Error::disconnected(Code::ConnectionEnded.text(why))
+}
+
+/// A stream that broke is no news; one that says nonsense is.
+fn lost(error: FrameError) -> capnp::Error {
+    match error {
+        FrameError::Io(_) | FrameError::Truncated => {
+            capnp::Error::disconnected(Code::ConnectionEnded.text(error))
+        }
+        _ => gone(error),
+    }
 }
 
 /// Notes promises among the capabilities of a message, and the answers it hangs on.
@@ -412,14 +424,24 @@ fn refusal(question: u32, code: Code) -> Builder<HeapAllocator> {
     let mut ret = message.init_root::<message::Builder<'_>>().init_return();
     ret.set_answer_id(question);
     ret.set_no_finish_needed(true);
-    let mut exception = ret.init_exception();
-    exception.set_reason(format!("bowline/{code}: {}", code.meaning()));
+    describe(code, ret.init_exception());
+    message
+}
+
+/// The last message to a peer that is not served at all.
+pub fn turned_away(code: Code) -> Vec<u8> {
+    let mut message = Builder::new_default();
+    describe(code, message.init_root::<message::Builder<'_>>().init_abort());
+    capnp::serialize::write_message_to_words(&message)
+}
+
+fn describe(code: Code, mut exception: exception::Builder<'_>) {
+    exception.set_reason(code.text(code.meaning()));
     exception.set_type(match code.advice() {
         Advice::No => exception::Type::Failed,
         Advice::Later => exception::Type::Overloaded,
         Advice::Reconnect => exception::Type::Disconnected,
     });
-    message
 }
 
 struct Incoming(capnp::message::Reader<BufferSegments<Frame>>);

@@ -25,19 +25,19 @@ fn the_docs_list_every_code_with_its_advice_and_meaning() {
 }
 
 /// Codes that are heard in other tests, because they need a broken disk, a hostile peer or a server that
-/// stops; and those no peer can bring about.
+/// stops. Nobody can bring `internal` about from outside.
 const ELSEWHERE: &[(&str, &str)] = &[
-    ("outcome-unknown", "fault"),
-    ("overloaded", "fault, engine::queue"),
-    ("storage-failed", "operate"),
-    ("too-many-calls", "hostile, transport::admission"),
-    ("too-many-answers", "hostile, transport::admission"),
-    ("pipeline-too-deep", "transport::admission"),
-    ("too-many-connections", "operate"),
-    ("shutting-down", "operate, engine::queue"),
-    ("connection-over", "rpc::scope"),
-    ("not-permitted", "rpc::scope"),
-    ("internal", "queries::readers"),
+    ("outcome-unknown", "tests/it/fault.rs"),
+    ("overloaded", "tests/it/fault.rs"),
+    ("storage-failed", "tests/it/operate.rs"),
+    ("too-many-calls", "tests/it/hostile.rs"),
+    ("too-many-answers", "tests/it/hostile.rs"),
+    ("pipeline-too-deep", "tests/it/hostile.rs"),
+    ("connection-ended", "tests/it/hostile.rs"),
+    ("too-many-connections", "tests/it/operate.rs"),
+    ("shutting-down", "tests/it/operate.rs"),
+    ("connection-over", "src/rpc/tests.rs"),
+    ("not-permitted", "src/rpc/tests.rs"),
 ];
 
 /// What was heard, with its exception type.
@@ -87,6 +87,11 @@ fn every_code_can_be_heard() {
         batches(&server, &mut heard).await;
         single_ops(&server, &mut heard).await;
     });
+    for (code, file) in ELSEWHERE {
+        let text = fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        assert!(text.contains(code), "{file} does not name {code}");
+    }
+    heard.0.insert("internal");
     let elsewhere: BTreeSet<_> = ELSEWHERE.iter().map(|(code, _)| *code).collect();
     let all: BTreeSet<_> = Code::ALL.iter().map(|code| code.name()).collect();
     let both: BTreeSet<_> = heard.0.union(&elsewhere).copied().collect();
@@ -179,6 +184,14 @@ async fn ids(server: &Server, heard: &mut Heard) {
     draft.set_directory("/ids");
     draft.set_id("another-id");
     heard.error("project-exists", failure(request.send().promise).await);
+    let taken = project.info_request().send().promise.await.unwrap();
+    let taken = taken.get().unwrap().get_project().unwrap().get_id().unwrap();
+    let mut request = root.open_project_request();
+    producer.header(request.get().init_op());
+    let mut draft = request.get().init_project();
+    draft.set_directory("/another/directory");
+    draft.set_id(taken);
+    heard.error("project-exists", failure(request.send().promise).await);
 
     let mut sessions = Producer::new();
     let mut request = project.create_session_request();
@@ -189,12 +202,18 @@ async fn ids(server: &Server, heard: &mut Heard) {
         "session-exists",
         failure(create_session(&project, &mut sessions, "theirs").promise).await,
     );
-    // Refusals are recorded: the repeat hears the same, though the way would be free by now.
+    // Refusals are recorded, and use up their number: the repeat hears the same, another op does not
+    // get the number, and the next number is free.
     sessions.next -= 1;
-    heard.error(
-        "session-exists",
-        failure(create_session(&project, &mut sessions, "theirs").promise).await,
-    );
+    let repeat = create_session(&project, &mut sessions, "theirs").promise;
+    heard.error("session-exists", failure(repeat).await);
+    sessions.next -= 1;
+    let other = create_session(&project, &mut sessions, "mine").promise;
+    heard.error("op-reused", failure(other).await);
+    create_session(&project, &mut sessions, "mine").promise.await.unwrap();
+    sessions.next += 5;
+    let early = create_session(&project, &mut sessions, "later").promise;
+    heard.error("seq-gap", failure(early).await);
 }
 
 async fn batches(server: &Server, heard: &mut Heard) {

@@ -1,7 +1,8 @@
 //! One test binary, so that it links once. Each file says what belongs into it.
 //!
-//! These tests talk to the real binary over real sockets, with the stock capnp-rpc client; of the crate
-//! they link only the generated schema code and what the wire shows of it.
+//! Most talk to the real binary over real sockets, with the stock capnp-rpc client, and of the crate use
+//! only the generated schema code and its named limits. `writer` drives the engine itself, one floor
+//! below the wire; `tidy` reads the tree.
 
 #![allow(
     unreachable_pub,

@@ -244,6 +244,35 @@ fn strangers_are_not_waited_for_but_holders_are() {
 }
 
 #[test]
+fn a_holder_that_says_nothing_for_long_is_let_go_and_told_why() {
+    let server = Server::start_with(&["--limit", "idle_ms_max=1000"]);
+    local(async {
+        let holder: root::Client = root(&server).await;
+        holder.projects_request().send().promise.await.unwrap();
+        // A call whose answer does not come keeps nobody from being let go for silence.
+        let lock = rusqlite::Connection::open(server.data.join("bowline.db")).unwrap();
+        lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let error = failure(open_project(&holder, &mut Producer::new(), "/w").promise).await;
+        assert_eq!(code(&error), "connection-ended", "{error}");
+        assert_eq!(error.kind, capnp::ErrorKind::Disconnected);
+    });
+}
+
+#[test]
+fn an_existing_directory_does_not_make_the_database_public() {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let server = Server::start_in(home.path(), &[], &[]);
+    local(async {
+        fresh_session(&root(&server).await).info_request().send().promise.await.unwrap();
+    });
+    for name in ["bowline.db", "bowline.db-wal", "bowline.db-shm", "root.ref", "lock"] {
+        let mode = fs::metadata(home.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name}");
+    }
+}
+
+#[test]
 fn an_orderly_end_finishes_what_was_accepted() {
     let home = tempfile::tempdir().unwrap();
     let mut server = Server::start_in(home.path(), &[], &[]);

@@ -303,7 +303,7 @@ pub fn create_session(
 /// A fresh session, made in one round trip.
 pub fn fresh_session(root: &root::Client) -> session::Client {
     let mut producer = Producer::new();
-    let project = open_project(root, &mut producer, "/work/tree").pipeline.get_project();
+    let project = open_project(root, &mut producer, "/tree").pipeline.get_project();
     create_session(&project, &mut Producer::new(), "").pipeline.get_session()
 }
 
