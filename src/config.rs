@@ -11,6 +11,8 @@ use std::{env, fs, io, thread};
 pub const TCP_DEFAULT: &str = "127.0.0.1:4747";
 /// Name of the Unix socket in the data directory if nothing else is said.
 pub const UNIX_DEFAULT: &str = "bowline.sock";
+/// What is logged if nothing else is said.
+pub const LOG_DEFAULT: &str = "info";
 /// What a Unix socket's address has room for.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 const WORKERS_MAX: usize = 256;
@@ -28,6 +30,32 @@ pub struct Settings {
     pub workers: usize,
     /// Limits.
     pub limits: Limits,
+    /// What to log.
+    pub log: String,
+    /// How log lines look.
+    pub log_format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = &'static str;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "human" => Ok(LogFormat::Human),
+            "json" => Ok(LogFormat::Json),
+            _ => Err("expected human or json"),
+        }
+    }
 }
 
 /// What flags and environment say; each field may be silent.
@@ -45,6 +73,10 @@ pub struct Overrides {
     pub workers: Option<usize>,
     /// `name=value` pairs for [`Settings::limits`].
     pub limits: Vec<LimitOverride>,
+    /// See [`Settings::log`].
+    pub log: Option<String>,
+    /// See [`Settings::log_format`].
+    pub log_format: Option<LogFormat>,
 }
 
 /// Something that can be given or switched off.
@@ -56,10 +88,27 @@ pub enum Switch<T> {
     On(T),
 }
 
-impl<T: FromStr> FromStr for Switch<T> {
-    type Err = T::Err;
-    fn from_str(text: &str) -> Result<Self, T::Err> {
-        if text == "off" { Ok(Switch::Off) } else { text.parse().map(Switch::On) }
+impl FromStr for Switch<PathBuf> {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("the path is empty; leave it out, or say off".into()),
+            "off" => Ok(Switch::Off),
+            path => Ok(Switch::On(path.into())),
+        }
+    }
+}
+
+impl FromStr for Switch<SocketAddr> {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Switch::Off),
+            address => match address.parse() {
+                Ok(address) => Ok(Switch::On(address)),
+                Err(_) => Err(format!("{address:?} is not an address like {TCP_DEFAULT}, or off")),
+            },
+        }
     }
 }
 
@@ -97,6 +146,8 @@ struct File {
     unix: Option<String>,
     tcp: Option<String>,
     workers: Option<usize>,
+    log: Option<String>,
+    log_format: Option<LogFormat>,
     #[serde(default)]
     limits: toml::Table,
 }
@@ -137,6 +188,16 @@ fn value(name: &'static str, why: impl Into<String>) -> ConfigError {
     ConfigError::Value { name, why: why.into() }
 }
 
+fn switch<T>(name: &'static str, text: &str) -> Result<Option<T>, ConfigError>
+where
+    Switch<T>: FromStr<Err = String>,
+{
+    match text.parse::<Switch<T>>() {
+        Ok(given) => Ok(given.into_option()),
+        Err(why) => Err(value(name, why)),
+    }
+}
+
 impl Settings {
     /// Puts everything together. `var` looks up an environment variable.
     pub fn load(
@@ -151,9 +212,7 @@ impl Settings {
 
         let unix = match (overrides.unix, file.unix) {
             (Some(given), _) => given.into_option(),
-            (None, Some(text)) => {
-                text.parse::<Switch<PathBuf>>().unwrap_or(Switch::Off).into_option()
-            }
+            (None, Some(text)) => switch("unix", &text)?,
             (None, None) => Some(data.join(UNIX_DEFAULT)),
         };
         if let Some(path) =
@@ -167,14 +226,9 @@ impl Settings {
             return Err(value("unix", why));
         }
 
-        let tcp = match (overrides.tcp, file.tcp.unwrap_or_else(|| TCP_DEFAULT.into())) {
+        let tcp = match (overrides.tcp, file.tcp) {
             (Some(given), _) => given.into_option(),
-            (None, text) => text
-                .parse::<Switch<SocketAddr>>()
-                .map_err(|_| {
-                    value("tcp", format!("{text:?} is not an address like {TCP_DEFAULT}, or off"))
-                })?
-                .into_option(),
+            (None, text) => switch("tcp", text.as_deref().unwrap_or(TCP_DEFAULT))?,
         };
         if let Some(address) = tcp.filter(|address| !address.ip().is_loopback()) {
             let why = format!(
@@ -201,7 +255,9 @@ impl Settings {
             .try_into()
             .map_err(|error: toml::de::Error| value("limits", error.to_string().trim_end()))?;
         limits.check()?;
-        Ok(Self { data, unix, tcp, workers, limits })
+        let log = overrides.log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.into());
+        let log_format = overrides.log_format.or(file.log_format).unwrap_or_default();
+        Ok(Self { data, unix, tcp, workers, limits, log, log_format })
     }
 }
 
@@ -293,12 +349,13 @@ mod tests {
             ("dta = '/a'", "dta"),
             ("workers = 'many'", "workers"),
             ("workers = 0", "setting workers: 0"),
+            ("log_format = 'loud'", "log_format"),
             ("tcp = 'here'", "setting tcp: \"here\""),
             ("tcp = '0.0.0.0:4747'", "setting tcp: 0.0.0.0:4747 is not a loopback address"),
             ("tcp = 'off'\nunix = 'off'", "both unix and tcp are off"),
             ("[limits]\nobject_max = 1", "setting limits: unknown field `object_max`"),
             ("[limits]\nobjects_max = 0", "setting limits.objects_max is 0"),
-            ("[limits]\nobjects_max = -1", "setting limits: invalid value: integer `-1`"),
+            ("[limits]\nobjects_max = -1", "objects_max"),
         ];
         for (file, named) in table {
             let error = load(file, Overrides::default()).unwrap_err();

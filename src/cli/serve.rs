@@ -2,7 +2,7 @@
 
 use super::{exit, logging};
 use crate::clock::SystemClock;
-use crate::config::{LimitOverride, Overrides, Settings, Switch, process_env};
+use crate::config::{LimitOverride, LogFormat, Overrides, Settings, Switch, process_env};
 use crate::server::{self, Ready, RootRef, ServeError};
 use clap::Args;
 use std::io::{self, Write};
@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 /// listens on a Unix socket in there and on 127.0.0.1:4747. The first start writes the root capability,
 /// the key to everything, into root.ref in the data directory; only its owner can read that file.
 ///
-/// Settings come from flags, then from the environment, then from the settings file. The names are the
-/// same everywhere: --tcp, BOWLINE_TCP, and `tcp = "…"` in the file.
+/// Settings come from flags, then from the environment, then from the settings file: --tcp, BOWLINE_TCP,
+/// and `tcp = "…"` in the file.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,12 +62,13 @@ pub(super) struct Serve {
     config: Option<PathBuf>,
 
     /// What to log: error, warn, info, debug, trace, or a filter like `bowline::engine=debug`
-    #[arg(long, value_name = "FILTER", env = "BOWLINE_LOG", default_value = "info")]
-    log: String,
+    /// [default: info]
+    #[arg(long, value_name = "FILTER", env = "BOWLINE_LOG")]
+    log: Option<String>,
 
-    /// How log lines look
-    #[arg(long, value_name = "FORMAT", env = "BOWLINE_LOG_FORMAT", default_value = "human")]
-    log_format: logging::Format,
+    /// How log lines look: human or json [default: human]
+    #[arg(long, value_name = "FORMAT", env = "BOWLINE_LOG_FORMAT")]
+    log_format: Option<LogFormat>,
 
     /// Say where the server listens as one line of JSON
     #[arg(long)]
@@ -77,13 +78,13 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
         let json = self.json;
-        if let Err(why) = logging::start(&self.log, self.log_format) {
-            return complain(exit::USAGE, why);
-        }
         let settings = match Settings::load(self.overrides(), process_env) {
             Ok(settings) => settings,
             Err(error) => return complain(exit::USAGE, error),
         };
+        if let Err(why) = logging::start(&settings.log, settings.log_format) {
+            return complain(exit::USAGE, why);
+        }
         match serve(settings, json) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) if error.is_held() => complain(exit::HELD, error),
@@ -92,8 +93,8 @@ impl Serve {
     }
 
     fn overrides(self) -> Overrides {
-        let Self { config, data, unix, tcp, workers, limits, .. } = self;
-        Overrides { config, data, unix, tcp, workers, limits }
+        let Self { config, data, unix, tcp, workers, limits, log, log_format, json: _ } = self;
+        Overrides { config, data, unix, tcp, workers, limits, log, log_format }
     }
 }
 

@@ -6,11 +6,12 @@ use crate::rpc::House;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet, LocalSet};
+use tracing::Instrument;
 
 /// A connection on its way to a worker.
 pub(super) enum Socket {
@@ -23,6 +24,8 @@ pub(super) struct Ticket {
     all: Arc<AtomicUsize>,
     worker: Arc<AtomicUsize>,
     at: usize,
+    /// Which of all connections since the start, for the log.
+    number: u64,
 }
 
 impl Drop for Ticket {
@@ -43,6 +46,7 @@ struct Entrance {
 pub(super) struct Door {
     entrances: Vec<Entrance>,
     connections: Arc<AtomicUsize>,
+    numbers: Arc<AtomicU64>,
 }
 
 impl Door {
@@ -53,7 +57,8 @@ impl Door {
         let worker = self.entrances[at].connections.clone();
         worker.fetch_add(1, Ordering::Relaxed);
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
-        let ticket = Ticket { all: self.connections.clone(), worker, at };
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        let ticket = Ticket { all: self.connections.clone(), worker, at, number };
         (before < connections_max).then_some(ticket)
     }
 
@@ -100,7 +105,8 @@ impl Workers {
                 })?;
             entrances.push(Entrance { sockets, connections: Arc::new(AtomicUsize::new(0)) });
         }
-        Ok(Self { door: Door { entrances, connections }, ended: all_ended, count })
+        let door = Door { entrances, connections, numbers: Arc::default() };
+        Ok(Self { door, ended: all_ended, count })
     }
 
     pub(super) fn door(&self) -> Door {
@@ -125,11 +131,13 @@ async fn work(
         tokio::select! {
             Some((socket, ticket)) = sockets.recv() => {
                 let (house, phases) = (house.clone(), phases.clone());
-                connections.spawn_local(async move {
+                let span = tracing::info_span!("connection", number = ticket.number);
+                let served = async move {
                     let served = serve(house, socket, phases).await;
                     drop(ticket);
                     served
-                });
+                };
+                connections.spawn_local(served.instrument(span));
             }
             Some(ended) = connections.join_next() => report(ended),
             _ = draining.wait_for(|phase| *phase != Phase::Serving) => break,
