@@ -231,10 +231,8 @@ impl Raw {
             let tx = self.conn.transaction().unwrap();
             for session in first..=self.sessions {
                 for cursor in cursor + 1..=cursor + batch as i64 {
-                    let mut op_id = [0u8; 16];
-                    getrandom::fill(&mut op_id).unwrap();
-                    let id =
-                        format!("msg_{:026}", u64::from_le_bytes(op_id[..8].try_into().unwrap()));
+                    let op_id = scattered(session as u64, cursor as u64);
+                    let id = format!("msg_{:026}", u128::from_le_bytes(op_id) >> 64);
                     tx.prepare_cached(
                         "INSERT INTO messages (session, cursor, id, role) VALUES (?, ?, ?, 0)",
                     )
@@ -355,6 +353,17 @@ fn start_empty_server(socket: &Path) -> KilledOnDrop {
     KilledOnDrop(child)
 }
 
+/// Op ids are random in real life, so no index may find them in order (splitmix64).
+fn scattered(seed: u64, seq: u64) -> [u8; 16] {
+    let half = |n: u64| {
+        let mut mixed = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    (u128::from(half(2 * seq)) | u128::from(half(2 * seq + 1)) << 64).to_le_bytes()
+}
+
 struct Producer {
     id: [u8; 16],
     next: u64,
@@ -368,11 +377,7 @@ impl Producer {
     }
 
     fn op_id(&self, seq: u64) -> [u8; 16] {
-        let mut id = self.id;
-        for (at, byte) in seq.to_be_bytes().into_iter().enumerate() {
-            id[8 + at] ^= byte;
-        }
-        id
+        scattered(u64::from_le_bytes(self.id[..8].try_into().unwrap()), seq)
     }
 
     fn batch(

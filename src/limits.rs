@@ -17,6 +17,9 @@ pub const REF_TEXT_BYTES_MAX: usize = 512;
 pub const PARTS_MAX: u32 = 256;
 const _: () = assert!(PARTS_MAX == crate::wire::session_capnp::PARTS_MAX as u32);
 
+const _: () = assert!(crate::wire::bowline_capnp::PRODUCER_BYTES == 16);
+const _: () = assert!(crate::wire::bowline_capnp::OP_ID_BYTES == 16);
+
 /// One op as encoded. Larger things are cut into several ops by the client.
 pub const OP_PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Ops in one batch: enough that a commit's cost vanishes, few enough that one batch cannot hold up

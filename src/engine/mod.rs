@@ -14,7 +14,7 @@ mod live;
 mod queue;
 mod writer;
 
-pub use live::{Live, LiveLog};
+pub use live::LiveLog;
 pub use queue::{Refusal, Submission, Submitted};
 pub use writer::Fatal;
 
@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::ids::LogId;
 use crate::store::Store;
+use live::Live;
 use queue::Queue;
 use std::io;
 use std::sync::Arc;

@@ -45,7 +45,7 @@ pub(super) fn establish(store: &mut Store, now_ms: u64) -> Result<Meta, Error> {
     if meta::get(&tx)?.is_none() {
         meta::create(&tx, RealmId(random()?), &random()?, now_ms)?;
     }
-    meta::next_incarnation(&tx)?;
+    meta::count_start(&tx)?;
     let me = meta::get(&tx)?;
     tx.commit()?;
     me.ok_or_else(|| Error::Store(StoreError::Corrupt("table meta is empty".into())))
