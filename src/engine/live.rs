@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// All logs that are held by somebody.
 #[derive(Default)]
-pub struct Live {
+pub(super) struct Live {
     logs: Mutex<HashMap<LogId, Weak<LiveLog>>>,
 }
 
@@ -32,7 +32,7 @@ struct Told {
 
 impl Live {
     /// The shared state of a log, for as long as the result is kept.
-    pub fn hold(self: &Arc<Self>, id: LogId) -> Arc<LiveLog> {
+    pub(super) fn hold(self: &Arc<Self>, id: LogId) -> Arc<LiveLog> {
         let mut logs = lock(&self.logs);
         if let Some(held) = logs.get(&id).and_then(Weak::upgrade) {
             return held;
