@@ -41,7 +41,7 @@
 #   `too-many-objects`, before anything is done.
 #
 #   Any call that takes an op header may also fail with: `op-header-malformed`, `op-too-large`,
-#   `producer-fenced`, `seq-gap`, `op-reused`, `window-full`, `result-dropped`; and with
+#   `producer-fenced`, `seq-gap`, `seq-forgotten`, `op-reused`, `window-full`, `result-dropped`; and with
 #   `outcome-unknown`, where it may have been done and the repeat tells.
 #
 # Limits
@@ -152,7 +152,8 @@ struct OpHeader {
   producerEpoch @1 :UInt32;
   # Starts at 1. A client that takes over a producer (a second process, a restored backup) uses a
   # higher number than its predecessor; from its first op on, the predecessor is refused with
-  # `producer-fenced`.
+  # `producer-fenced`. A successor that goes back to numbers whose results the predecessor acknowledged
+  # hears `seq-forgotten`: the server no longer knows whether they were the same ops.
 
   seq @2 :UInt64;
   # The op's number, from 1, without gaps, per producer and log.
@@ -204,6 +205,7 @@ struct Ack {
   # the ops that have no outcome:
   #   `seq-gap`      ops before this batch are missing: continue at `nextExpectedSeq`
   #   `op-reused`    the server knows another op under that number
+  #   `seq-forgotten`  a successor repeats numbers its predecessor acknowledged: see `producerEpoch`
   #   `window-full`  too many results wait for `ackedThrough`: acknowledge, then send the rest
 }
 

@@ -40,6 +40,18 @@ pub const PAGE_BYTES_MAX: usize = 256 << 10;
 /// for pages cannot pile up answers that nobody reads.
 pub const PAGES_AT_ONCE_MAX: usize = 8;
 
+/// Acks one connection is having written for it, likewise.
+pub const ACKS_AT_ONCE_MAX: usize = 8;
+/// Refs one connection is having redeemed at one time; more wait. So strangers cannot fill the readers'
+/// queue.
+pub const REDEEMS_AT_ONCE_MAX: usize = 4;
+/// Ops of one connection on their way to the disk or back.
+pub const OPS_IN_FLIGHT_MAX: usize = 64 << 10;
+/// Connections over the Unix socket beyond `connections_max`, so that the owner can always get in.
+pub const OWNER_CONNECTIONS_MAX: usize = 16;
+/// Longest text of a refusal that is recorded.
+pub const REFUSAL_TEXT_BYTES_MAX: usize = 300;
+
 /// Commands taken into one transaction.
 pub const GROUP_COMMANDS_MAX: usize = 1024;
 /// Payload bytes taken into one transaction; bounds both the commit's latency and the write-ahead log.
@@ -53,13 +65,30 @@ pub const BUSY_TIMEOUT_MS: u64 = 2_000;
 /// Pages in the write-ahead log before they are moved into the database file (4 KiB each).
 pub const WAL_CHECKPOINT_PAGES: u32 = 4_000;
 
+/// Size of the write-ahead log at which the writer waits for readers to let it begin anew.
+pub const WAL_BYTES_MAX: u64 = 128 << 20;
+/// Transactions between two looks at that size.
+pub const WAL_LOOK_EVERY: u32 = 256;
+
 /// Capabilities named in one message.
 pub const CAPS_PER_MESSAGE_MAX: u32 = 64;
 /// Pointers followed inside one message.
 pub const NESTING_MAX: i32 = 32;
-/// Words a reader may look at in one message, as a multiple of the frame limit: reading a field twice
-/// counts twice.
-pub const TRAVERSAL_FACTOR: usize = 4;
+/// Words a reader may look at in one message, as a multiple of its own size: reading a field twice counts
+/// twice, and a message that points to one thing many times does not get far.
+pub const TRAVERSAL_FACTOR: usize = 8;
+/// Words a reader may always look at.
+pub const TRAVERSAL_WORDS_MIN: usize = 1024;
+/// Bytes of a message that only lets go of something.
+pub const FINISH_BYTES_MAX: usize = 1024;
+/// Steps from an answer to the capability meant in it.
+pub const PATH_STEPS_MAX: u32 = 16;
+/// How often answers that are not there yet may stand among the parameters of calls.
+pub const NAMED_PENDING_MAX: usize = 4096;
+/// Promises of a peer's that we hold at one time.
+pub const PROMISES_MAX: usize = 4096;
+/// Largest message from a peer that holds no object; room for any ref, and for little else.
+pub const STRANGER_FRAME_BYTES_MAX: usize = 64 << 10;
 /// First allocation for an incoming message; it grows as bytes really arrive.
 pub const FRAME_FIRST_BYTES: usize = 16 << 10;
 /// Segments of one message; Cap'n Proto's own limit.
@@ -102,7 +131,7 @@ pub struct Limits {
     pub stall_ms_max: u64,
     /// Silence after which a connection is closed.
     pub idle_ms_max: u64,
-    /// Silence after which a connection that holds no object is closed.
+    /// Time after which a connection that holds no object is closed, whatever it says.
     pub stranger_idle_ms_max: u64,
     /// Commands waiting for the writer; one more is answered `overloaded`.
     pub queue_commands_max: usize,
@@ -129,9 +158,9 @@ impl Default for Limits {
             stall_ms_max: 30_000,
             idle_ms_max: 3_600_000,
             stranger_idle_ms_max: 60_000,
-            queue_commands_max: 4096,
+            queue_commands_max: 16_384,
             queue_bytes_max: 64 << 20,
-            queue_reads_max: 4096,
+            queue_reads_max: 16_384,
             shutdown_ms_max: 10_000,
         }
     }

@@ -25,6 +25,7 @@ use crate::store::Store;
 use live::Live;
 use queue::Queue;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
@@ -54,7 +55,8 @@ impl Engine {
         let live = Arc::new(Live::default());
         let to_announce = live.clone();
         let thread = thread::Builder::new().name("writer".into()).spawn(move || {
-            let ended = writer::run(store, &of_writer, &to_announce, clock.as_ref());
+            let run = || writer::run(store, &of_writer, &to_announce, clock.as_ref());
+            let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Fatal::Panicked));
             // Nobody may wait for a writer that is gone.
             of_writer.close();
             of_writer.refuse_all();

@@ -198,11 +198,11 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::model::ids::{OpId, ProducerId};
-    use crate::ops::{Kind, Refused};
+    use crate::ops::Refused;
 
     fn batch(bytes: usize) -> Submission {
         let nothing = Err(Refused { code: Code::OpMalformed, text: String::new() });
-        let op = Op::new(OpId([0; 16]), Kind::PutMessage, &vec![0; bytes], nothing);
+        let op = Op::new(OpId([0; 16]), &vec![0; bytes], nothing);
         let header =
             BatchHeader { producer: ProducerId([0; 16]), epoch: 1, first_seq: 1, acked_through: 0 };
         Submission { grant: GrantKey(1), log: LogId::ROOT, header, ops: vec![op] }

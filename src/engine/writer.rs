@@ -5,7 +5,8 @@ use super::live::Live;
 use super::queue::{Job, Queue, Refusal};
 use crate::clock::Clock;
 use crate::limits::{
-    COMMIT_FAILURES_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, REOPEN_ATTEMPTS_MAX,
+    COMMIT_FAILURES_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, REOPEN_ATTEMPTS_MAX, WAL_BYTES_MAX,
+    WAL_LOOK_EVERY,
 };
 use crate::model::ledger::Ack;
 use crate::store::{Store, StoreError};
@@ -50,7 +51,14 @@ pub(super) fn run(
     clock: &dyn Clock,
 ) -> Result<(), Fatal> {
     let mut failures_in_a_row = 0;
+    let mut groups = 0u32;
     while let Some(group) = queue.take_group(GROUP_COMMANDS_MAX, GROUP_BYTES_MAX) {
+        groups = groups.wrapping_add(1);
+        if groups.is_multiple_of(WAL_LOOK_EVERY)
+            && let Err(error) = store.keep_log_short(WAL_BYTES_MAX)
+        {
+            tracing::warn!(%error, "the write-ahead log could not be cut");
+        }
         // One whose command cannot be done is taken out, and the others are tried without it.
         let mut waiting = group;
         while !waiting.is_empty() {
@@ -136,7 +144,7 @@ fn recover(
 ) -> Result<(), Fatal> {
     queue.set_recovering(true);
     // A full disk is trouble that passes, and reads go on meanwhile. Any other is counted.
-    if !matches!(error, StoreError::Full) {
+    if !matches!(error, StoreError::Full | StoreError::Busy) {
         *failures_in_a_row += 1;
     }
     if *failures_in_a_row == COMMIT_FAILURES_MAX {
@@ -160,9 +168,9 @@ fn reopen(path: &Path, queue: &Queue) -> Result<Store, Fatal> {
             Err(error) => error,
         };
         tracing::error!(%error, "the database could not be opened again yet");
-        // Room comes back; a disk that fails for another reason is given a few chances.
-        let full = matches!(error, StoreError::Full) && !queue.is_closed();
-        attempts += u32::from(!full);
+        // Room comes back, and so does a lock; a disk that fails otherwise is given a few chances.
+        let passes = matches!(error, StoreError::Full | StoreError::Busy) && !queue.is_closed();
+        attempts += u32::from(!passes);
         if attempts == REOPEN_ATTEMPTS_MAX {
             return Err(Fatal::Reopen(error));
         }

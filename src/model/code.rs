@@ -101,12 +101,14 @@ codes! {
         "Ops before this one are missing. Continue at the number the server expects.";
     OpReused, "op-reused", No,
         "The server knows another op under this number. Two clients share a producer id, or the op was changed after it was first sent.";
+    SeqForgotten, "seq-forgotten", No,
+        "A client that took over a producer repeats numbers its predecessor acknowledged, so the server cannot tell whether they were the same ops. Look what is there, then go on from the number it expects.";
     ProducerFenced, "producer-fenced", No,
         "Another client has taken over this producer with a higher epoch. Stop writing.";
     WindowFull, "window-full", No,
         "Too many results of this producer wait to be acknowledged. Send `ackedThrough`, then the rest.";
     ResultDropped, "result-dropped", No,
-        "This op was done, and its result was acknowledged and dropped. Look the object up by its id.";
+        "This op was decided, and its result was acknowledged and dropped. Look the object up by its id.";
     Overloaded, "overloaded", Later,
         "The server has as much work waiting as it takes. Nothing was done; send the same call after a pause.";
     OutcomeUnknown, "outcome-unknown", Later,

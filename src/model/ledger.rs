@@ -120,6 +120,17 @@ pub enum Stop {
         /// Which.
         seq: u64,
     },
+    /// A successor sends numbers whose results its predecessor has acknowledged.
+    #[error(
+        "op {seq} was decided for this producer's predecessor and forgotten since; it cannot be told \
+         whether it was this one. Look what is there, then go on with a new op from {next} on"
+    )]
+    Forgotten {
+        /// The first such number.
+        seq: u64,
+        /// What the server takes next.
+        next: u64,
+    },
     /// Too many results are being kept.
     #[error(
         "the results of {WINDOW_OPS_MAX} ops wait to be acknowledged; acknowledge some with \
@@ -136,6 +147,7 @@ impl Coded for Stop {
         match self {
             Stop::Gap { .. } => Code::SeqGap,
             Stop::Reused { .. } => Code::OpReused,
+            Stop::Forgotten { .. } => Code::SeqForgotten,
             Stop::WindowFull { .. } => Code::WindowFull,
         }
     }
@@ -195,6 +207,19 @@ pub fn plan(
     if header.first_seq > expected {
         return plan(0, 0, Some(Stop::Gap { expected, got: header.first_seq }));
     }
+    // A producer that goes on by itself knows what it acknowledged. One that took over from an older
+    // state may not, and must not take a forgotten number for its own op.
+    let taken_over = state.epoch > 0 && header.epoch > state.epoch;
+    if taken_over && header.first_seq <= state.acked_through {
+        let stop = Stop::Forgotten { seq: header.first_seq, next: expected };
+        return Ok(Plan {
+            repeats: 0,
+            fresh: 0,
+            stop: Some(stop),
+            epoch: state.epoch,
+            acked_through,
+        });
+    }
     let count = digests.len();
     let repeats = usize::try_from(expected - header.first_seq).unwrap_or(usize::MAX).min(count);
     for (seq, digest) in (header.first_seq..expected).zip(digests) {
@@ -214,9 +239,9 @@ pub fn plan(
 }
 
 /// The content of an op, as the ledger compares it.
-pub fn digest(op_id: OpId, kind: u16, payload: &[u8]) -> Digest {
+pub fn digest(op_id: OpId, sent: &[u8]) -> Digest {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&op_id.0).update(&kind.to_le_bytes()).update(payload);
+    hasher.update(&op_id.0).update(sent);
     let mut half = [0; 16];
     hasher.finalize_xof().fill(&mut half);
     Digest(half)
@@ -279,6 +304,9 @@ mod tests {
         check("2/0..3", "1/4:d", "fenced");
         check("2/0..3", "3/4:d", "0+1"); // a takeover goes on where the other stopped
         check("2/0..3", "3/1:abc", "3+0");
+        check("2/2..3", "3/1:abc", "0+0 seq-forgotten"); // a successor with an older state
+        check("2/2..3", "3/3:c", "1+0");
+        check("2/2..3", "2/1:xyc", "3+0"); // the producer itself knows what it acknowledged
     }
 
     #[test]
@@ -310,12 +338,11 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_covers_id_kind_and_payload() {
+    fn the_digest_covers_id_and_content() {
         let op = OpId([1; 16]);
-        let one = digest(op, 1, b"x");
-        assert_ne!(one, digest(OpId([2; 16]), 1, b"x"));
-        assert_ne!(one, digest(op, 2, b"x"));
-        assert_ne!(one, digest(op, 1, b"y"));
-        assert_eq!(one, digest(op, 1, b"x"));
+        let one = digest(op, b"x");
+        assert_ne!(one, digest(OpId([2; 16]), b"x"));
+        assert_ne!(one, digest(op, b"y"));
+        assert_eq!(one, digest(op, b"x"));
     }
 }

@@ -12,7 +12,7 @@ pub use create_session::CreateSession;
 pub use open_project::OpenProject;
 pub use put_message::PutMessage;
 
-use crate::limits::OP_PAYLOAD_BYTES_MAX;
+use crate::limits::{OP_PAYLOAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{Cursor, Digest, LogId, OpId};
 use crate::model::ledger::{self, Made};
@@ -55,13 +55,8 @@ impl Op {
     ///
     /// A bad argument becomes an op too: it is refused under its number, so that it does not hold up
     /// the ops behind it.
-    pub fn new<E: Into<Refused>>(
-        id: OpId,
-        kind: Kind,
-        sent: &[u8],
-        action: Result<Action, E>,
-    ) -> Self {
-        let digest = ledger::digest(id, kind as u16, sent);
+    pub fn new<E: Into<Refused>>(id: OpId, sent: &[u8], action: Result<Action, E>) -> Self {
+        let digest = ledger::digest(id, sent);
         let action = match sent.len() {
             bytes if bytes > OP_PAYLOAD_BYTES_MAX => Err(TooLarge { bytes }.into()),
             _ => action.map_err(Into::into),
@@ -109,7 +104,14 @@ pub struct Refused {
 
 impl<E: Coded> From<E> for Refused {
     fn from(error: E) -> Self {
-        Self { code: error.code(), text: error.to_string() }
+        let mut text = error.to_string();
+        // It is kept until it is acknowledged, and may quote what was sent.
+        let mut end = text.len().min(REFUSAL_TEXT_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        Self { code: error.code(), text }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::model::infos::Role;
 use crate::model::ledger::BatchHeader;
 use crate::model::page::Page;
 use crate::model::sturdy_ref::{self, SturdyRef};
-use crate::ops::{Action, CreateSession, Kind, Op, OpenProject, PutMessage, Refused};
+use crate::ops::{Action, CreateSession, Op, OpenProject, PutMessage, Refused};
 use crate::wire::bowline_capnp::{batch, op_header, page, vat};
 use crate::wire::root_capnp::{project, project_draft, root};
 use crate::wire::session_capnp::{self, message_body, part, session, session_draft, session_op};
@@ -121,7 +121,7 @@ pub(super) fn open_project(
         .map_err(Refused::from)
         .and_then(|id| Ok(OpenProject::new(directory, id, name)?))
         .map(Action::OpenProject);
-    Ok((header, Op::new(id, Kind::OpenProject, only_segment(&sent), action)))
+    Ok((header, Op::new(id, only_segment(&sent), action)))
 }
 
 /// `Project.createSession`.
@@ -137,7 +137,7 @@ pub(super) fn create_session(
         .map_err(Refused::from)
         .and_then(|id| Ok(CreateSession::new(id, title)?))
         .map(Action::CreateSession);
-    Ok((header, Op::new(id, Kind::CreateSession, only_segment(&sent), action)))
+    Ok((header, Op::new(id, only_segment(&sent), action)))
 }
 
 fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malformed> {
@@ -174,7 +174,7 @@ fn session_op(op: session_op::Reader<'_>) -> Result<Op, Malformed> {
         Ok(session_op::PutMessage(body)) => put_message(body?, only_segment(&sent))?,
         Ok(session_op::Unset(())) | Err(_) => Err(BadOp::Unknown.into()),
     };
-    Ok(Op::new(id, Kind::PutMessage, only_segment(&sent), action))
+    Ok(Op::new(id, only_segment(&sent), action))
 }
 
 fn put_message(

@@ -26,8 +26,10 @@ pub(super) enum Denied {
     ConnectionOver,
     #[error("this connection holds as many live objects as the server allows; release some")]
     TooManyObjects,
+    #[error("this connection has as many ops under way as the server allows; wait for acks")]
+    TooManyOps,
     #[error(
-        "this op was done, and its result was acknowledged and dropped; look the object up by its id"
+        "this op was decided, and its result was acknowledged and dropped; look the object up by its id"
     )]
     ResultDropped,
     #[error("the server made a mistake; its log says more")]
@@ -40,6 +42,7 @@ impl Coded for Denied {
             Denied::Right(_) => Code::NotPermitted,
             Denied::ConnectionOver => Code::ConnectionOver,
             Denied::TooManyObjects => Code::TooManyObjects,
+            Denied::TooManyOps => Code::TooManyCalls,
             Denied::ResultDropped => Code::ResultDropped,
             Denied::Internal => Code::Internal,
         }

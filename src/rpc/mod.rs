@@ -32,7 +32,7 @@ use crate::ops::Op;
 use crate::queries::Readers;
 use error::{Denied, to_wire};
 use order::UnderWay;
-use scope::Claim;
+use scope::{Carried, Claim};
 use std::rc::Rc;
 
 /// What every connection is served from; shared by all worker threads.
@@ -62,21 +62,23 @@ struct OnItsWay {
     submitted: Submitted,
     incarnation: u64,
     _under_way: UnderWay,
+    carried: Carried,
 }
 
 impl OnItsWay {
-    async fn answer(self) -> Result<Ack, Refusal> {
-        let Self { submitted, _under_way, .. } = self;
-        submitted.answer().await
+    async fn answer(self) -> Result<(Ack, Carried), Refusal> {
+        let Self { submitted, _under_way, carried, .. } = self;
+        Ok((submitted.answer().await?, carried))
     }
 }
 
 /// Hands a batch to the engine, if the object may append. It is queued when this returns.
 fn submit(claim: &Claim, log: LogId, header: BatchHeader, ops: Vec<Op>) -> capnp::Result<OnItsWay> {
     let house = claim.require(Right::Append)?;
+    let carried = claim.carry(ops.len()).map_err(to_wire)?;
     let under_way = claim.order().begin();
     let submitted = house.engine.submit(Submission { grant: claim.grant(), log, header, ops });
-    Ok(OnItsWay { submitted, incarnation: house.incarnation, _under_way: under_way })
+    Ok(OnItsWay { submitted, incarnation: house.incarnation, _under_way: under_way, carried })
 }
 
 /// The same for a call that is one op and returns an object: the object's place is taken first, so that
@@ -92,8 +94,8 @@ fn submit_for_object(
 }
 
 /// What a call that is one op has made or found, and whether the op made it.
-fn made(answer: Result<Ack, Refusal>) -> capnp::Result<(Made, bool)> {
-    let mut ack = answer.map_err(to_wire)?;
+fn made(answer: Result<(Ack, Carried), Refusal>) -> capnp::Result<(Made, bool)> {
+    let (mut ack, _) = answer.map_err(to_wire)?;
     match (ack.outcomes.pop(), ack.stopped) {
         (Some(Outcome::Fresh(decision) | Outcome::Repeat(decision)), _) => match decision {
             Decision::Applied { made, .. } => Ok((made, true)),

@@ -20,9 +20,10 @@ pub(super) fn client(claim: Claim, key: ProjectKey) -> project::Client {
 impl project::Server for Project {
     async fn info(
         self: Rc<Self>,
-        _: project::InfoParams,
+        params: project::InfoParams,
         mut results: project::InfoResults,
     ) -> capnp::Result<()> {
+        drop(params);
         let house = self.claim.require_read().await?;
         let live = self.claim.live(&house, self.key.log);
         let asked = live.info(house.readers.project_info(self.key.log)).await;
@@ -56,6 +57,7 @@ impl project::Server for Project {
         mut results: project::SessionResults,
     ) -> capnp::Result<()> {
         let id = decode::session_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
+        drop(params);
         let house = self.claim.require_read().await?;
         let key = house.readers.session(self.key.log, id).await.map_err(to_wire)?;
         let claim = self.claim.derive().map_err(to_wire)?;
@@ -69,6 +71,7 @@ impl project::Server for Project {
         mut results: project::SessionsResults,
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
         let found = house.readers.sessions(self.key.log, page).await.map_err(to_wire)?;

@@ -42,6 +42,7 @@ impl root::Server for Root {
         mut results: root::ProjectResults,
     ) -> capnp::Result<()> {
         let id = decode::project_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
+        drop(params);
         let house = self.claim.require_read().await?;
         let key = house.readers.project(id).await.map_err(to_wire)?;
         let claim = self.claim.derive().map_err(to_wire)?;
@@ -55,6 +56,7 @@ impl root::Server for Root {
         mut results: root::ProjectsResults,
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
         let found = house.readers.projects(page).await.map_err(to_wire)?;

@@ -8,7 +8,7 @@ use super::House;
 use super::error::{Denied, to_wire};
 use super::order::Order;
 use crate::engine::LiveLog;
-use crate::limits::PAGES_AT_ONCE_MAX;
+use crate::limits::{ACKS_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX, REDEEMS_AT_ONCE_MAX};
 use crate::model::ids::{GrantKey, LogId};
 use crate::model::rights::{Right, Rights};
 use futures::future::LocalBoxFuture;
@@ -29,6 +29,9 @@ pub struct Scope {
     claims: Cell<u64>,
     link: Box<dyn Link>,
     pages: Semaphore,
+    acks: Semaphore,
+    redeems: Semaphore,
+    ops_in_flight: Cell<usize>,
 }
 
 /// What a scope asks of the connection it belongs to.
@@ -51,6 +54,9 @@ impl Scope {
             claims: Cell::new(0),
             link: Box::new(link),
             pages: Semaphore::new(PAGES_AT_ONCE_MAX),
+            acks: Semaphore::new(ACKS_AT_ONCE_MAX),
+            redeems: Semaphore::new(REDEEMS_AT_ONCE_MAX),
+            ops_in_flight: Cell::new(0),
         })
     }
 
@@ -59,6 +65,11 @@ impl Scope {
         let house = self.house.borrow_mut().take();
         let live = self.live.take();
         drop((house, live));
+    }
+
+    /// Waits for its turn to have a ref redeemed.
+    pub(super) async fn turn_to_redeem(&self) -> Option<SemaphorePermit<'_>> {
+        self.redeems.acquire().await.ok()
     }
 
     /// The server, while the connection lasts.
@@ -115,10 +126,29 @@ impl Claim {
 
     /// Waits for its turn to have a page read. Whatever was checked before must be checked after.
     pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed; without a permit the page would just be read at once.
-        let permit = self.scope.pages.acquire().await.ok();
+        self.turn_in(&self.scope.pages).await
+    }
+
+    /// Waits for its turn to have an ack written.
+    pub(super) async fn turn_to_ack(&self) -> Option<SemaphorePermit<'_>> {
+        self.turn_in(&self.scope.acks).await
+    }
+
+    async fn turn_in<'a>(&self, turns: &'a Semaphore) -> Option<SemaphorePermit<'a>> {
+        // The semaphores are never closed; without a permit there would just be no waiting.
+        let permit = turns.acquire().await.ok();
         self.scope.link.room().await;
         permit
+    }
+
+    /// A place for ops on their way to the disk and back.
+    pub(super) fn carry(&self, ops: usize) -> Result<Carried, Denied> {
+        let all = self.scope.ops_in_flight.get() + ops;
+        if all > OPS_IN_FLIGHT_MAX {
+            return Err(Denied::TooManyOps);
+        }
+        self.scope.ops_in_flight.set(all);
+        Ok(Carried { scope: self.scope.clone(), ops })
     }
 
     /// What is known about the object's log without asking the store.
@@ -135,6 +165,18 @@ impl Claim {
     /// Under which grant it acts.
     pub(super) fn grant(&self) -> GrantKey {
         self.grant
+    }
+}
+
+/// Ops on their way; given back when dropped.
+pub(super) struct Carried {
+    scope: Rc<Scope>,
+    ops: usize,
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.scope.ops_in_flight.set(self.scope.ops_in_flight.get() - self.ops);
     }
 }
 

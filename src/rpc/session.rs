@@ -19,9 +19,10 @@ pub(super) fn client(claim: Claim, key: SessionKey) -> session::Client {
 impl session::Server for Session {
     async fn info(
         self: Rc<Self>,
-        _: session::InfoParams,
+        params: session::InfoParams,
         mut results: session::InfoResults,
     ) -> capnp::Result<()> {
+        drop(params);
         let house = self.claim.require_read().await?;
         let live = self.claim.live(&house, self.key.log);
         let asked = live.info(house.readers.session_info(self.key.log)).await;
@@ -43,7 +44,8 @@ impl session::Server for Session {
         async move {
             let submitted = submitted?;
             let incarnation = submitted.incarnation;
-            let ack = submitted.answer().await.map_err(to_wire)?;
+            let (ack, _carried) = submitted.answer().await.map_err(to_wire)?;
+            let _turn = self.claim.turn_to_ack().await;
             encode::ack(&ack, incarnation, results.get().init_ack());
             Ok(())
         }
@@ -55,6 +57,7 @@ impl session::Server for Session {
         mut results: session::MessagesResults,
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
         let found = house.readers.messages(self.key.log, page).await.map_err(to_wire)?;

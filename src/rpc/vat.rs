@@ -20,9 +20,10 @@ impl Vat {
 impl vat::Server for Vat {
     async fn hello(
         self: Rc<Self>,
-        _: vat::HelloParams,
+        params: vat::HelloParams,
         mut results: vat::HelloResults,
     ) -> capnp::Result<()> {
+        drop(params);
         let house = self.scope.house().map_err(to_wire)?;
         encode::server_info(&house, results.get().init_server());
         Ok(())
@@ -34,8 +35,9 @@ impl vat::Server for Vat {
         mut results: vat::RedeemResults,
     ) -> capnp::Result<()> {
         let sturdy_ref = decode::sturdy_ref(params.get()).map_err(to_wire)?;
-        let house = self.scope.house().map_err(to_wire)?;
         drop(params);
+        let _turn = self.scope.turn_to_redeem().await;
+        let house = self.scope.house().map_err(to_wire)?;
 
         let asked = house.readers.redeem(sturdy_ref, house.verifier_key.clone()).await;
         let found = asked.map_err(to_wire)?.map_err(to_wire)?;

@@ -21,7 +21,7 @@ pub(super) async fn serve(
     let (link, control) = Link::new(reader, writer, Side::Server, &house.limits).into_parts();
     let idle = Duration::from_millis(house.limits.idle_ms_max);
     let stranger_idle = Duration::from_millis(house.limits.stranger_idle_ms_max);
-    control.set_idle(stranger_idle);
+    control.set_stranger(true, stranger_idle);
     let of_scope = ScopeLink { control: control.clone(), idle, stranger_idle };
     let scope = Scope::new(house, of_scope);
     // Also when a method panics: whatever still refers to the scope finds it empty.
@@ -58,7 +58,7 @@ struct ScopeLink {
 
 impl rpc::Link for ScopeLink {
     fn holding(&self, holding: bool) {
-        self.control.set_idle(if holding { self.idle } else { self.stranger_idle });
+        self.control.set_stranger(!holding, if holding { self.idle } else { self.stranger_idle });
     }
 
     fn room(&self) -> LocalBoxFuture<'_, ()> {

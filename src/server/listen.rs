@@ -2,7 +2,7 @@
 
 use super::worker::{Door, Socket};
 use crate::config::Settings;
-use crate::limits::TURNED_AWAY_MAX;
+use crate::limits::{OWNER_CONNECTIONS_MAX, TURNED_AWAY_MAX};
 use crate::model::code::Code;
 use crate::transport::turned_away;
 use std::fs::{self, Permissions};
@@ -126,12 +126,14 @@ impl Listeners {
             tasks.spawn(async move {
                 loop {
                     match listener.accept().await {
-                        Ok((stream, _)) => match door.admit(connections_max) {
-                            Some(ticket) => {
-                                door.hand_over(stream.into_std().map(Socket::Unix), ticket)
+                        Ok((stream, _)) => {
+                            match door.admit(connections_max + OWNER_CONNECTIONS_MAX) {
+                                Some(ticket) => {
+                                    door.hand_over(stream.into_std().map(Socket::Unix), ticket)
+                                }
+                                None => turn_away(stream, &turning),
                             }
-                            None => turn_away(stream, &turning),
-                        },
+                        }
                         Err(error) => pause(&error).await,
                     }
                 }

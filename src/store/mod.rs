@@ -74,6 +74,16 @@ impl Store {
         Ok(Tx { read: Read { conn: &self.conn }, open: true })
     }
 
+    /// Begins the write-ahead log anew if it has grown beyond `bytes_max`. SQLite does so by itself at a
+    /// moment without readers; under steady reads that moment may never come, so here we wait for one.
+    pub fn keep_log_short(&self, bytes_max: u64) -> Result<(), StoreError> {
+        let log = PathBuf::from(format!("{}-wal", self.path.display()));
+        if std::fs::metadata(log).map_or(0, |log| log.len()) <= bytes_max {
+            return Ok(());
+        }
+        self.settle()
+    }
+
     /// Moves everything committed into the database file itself and syncs it. This is how one proves,
     /// after trouble with a commit, that what can be read is also on disk.
     pub fn settle(&self) -> Result<(), StoreError> {
@@ -135,8 +145,10 @@ impl Tx<'_> {
     /// Makes it durable. After an error it is unknown whether it happened; the store must be opened
     /// again to find out.
     pub fn commit(mut self) -> Result<(), StoreError> {
-        self.open = false;
+        // After an error SQLite may still hold the transaction open, and with it the write lock; then
+        // dropping it rolls back.
         self.conn.prepare_cached("COMMIT")?.execute([])?;
+        self.open = false;
         Ok(())
     }
 

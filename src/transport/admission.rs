@@ -11,7 +11,10 @@
 //! drop the running method at its next await, and keep the answer's slot for ever, since no `Return`
 //! follows. So the `Finish` waits for the answer too: what was accepted is finished, and the slot freed.
 
-use crate::limits::{CAPS_PER_MESSAGE_MAX, Limits, REFUSED_REMEMBERED_MAX};
+use crate::limits::{
+    CAPS_PER_MESSAGE_MAX, Limits, NAMED_PENDING_MAX, PATH_STEPS_MAX, PROMISES_MAX,
+    REFUSED_REMEMBERED_MAX,
+};
 use crate::model::code::Code;
 use std::collections::HashMap;
 
@@ -41,8 +44,12 @@ pub struct Call<'a> {
     pub target: Option<u32>,
     /// The questions whose answers are among its parameters.
     pub hangs_on: &'a [u32],
+    /// Promises of the peer's among its parameters.
+    pub promises: &'a [u32],
     /// Capabilities in its parameters, of any kind.
     pub caps: u32,
+    /// The longest path into an answer it names.
+    pub path_steps: u32,
 }
 
 struct Answer {
@@ -54,6 +61,8 @@ struct Answer {
     returned: bool,
     /// A finish waits for it.
     finished: bool,
+    /// How often it is among the parameters of other calls; capnp-rpc remembers each until it returns.
+    named: usize,
 }
 
 /// The books.
@@ -66,6 +75,7 @@ pub struct Admission {
     serial: u64,
     in_flight: usize,
     bytes_in_flight: usize,
+    named: usize,
     refused: HashMap<u32, Code>,
     /// Promises the peer made us, with how many promises stand before each.
     promises: HashMap<u32, u32>,
@@ -84,6 +94,7 @@ impl Admission {
             serial: 0,
             in_flight: 0,
             bytes_in_flight: 0,
+            named: 0,
             refused: HashMap::new(),
             promises: HashMap::new(),
             draining: false,
@@ -108,6 +119,9 @@ impl Admission {
         if call.caps > CAPS_PER_MESSAGE_MAX {
             return Verdict::Abort("a call carried too many capabilities");
         }
+        if call.path_steps > PATH_STEPS_MAX {
+            return Verdict::Abort("a call named a path too long for any answer");
+        }
         if self.answers.contains_key(&call.question) {
             return Verdict::Abort("a question number was used twice");
         }
@@ -125,7 +139,11 @@ impl Admission {
             Some(Code::ShuttingDown)
         } else if depth > self.pipeline_depth_max {
             Some(Code::PipelineTooDeep)
-        } else if self.in_flight >= self.calls_in_flight_max || too_many_bytes {
+        } else if self.in_flight >= self.calls_in_flight_max
+            || too_many_bytes
+            || self.named + call.hangs_on.len() > NAMED_PENDING_MAX
+            || self.promises.len() + call.promises.len() > PROMISES_MAX
+        {
             Some(Code::TooManyCalls)
         } else if self.answers.len() >= self.answers_unfinished_max {
             Some(Code::TooManyAnswers)
@@ -148,10 +166,21 @@ impl Admission {
                     bytes: call.bytes,
                     returned: false,
                     finished: false,
+                    named: 0,
                 };
                 self.answers.insert(call.question, answer);
                 self.in_flight += 1;
                 self.bytes_in_flight += call.bytes;
+                // Only now: of a refused call nothing is remembered.
+                for promise in call.promises {
+                    self.promises.entry(*promise).or_insert(1);
+                }
+                for on in call.hangs_on {
+                    if let Some(named) = self.answers.get_mut(on).filter(|on| !on.returned) {
+                        named.named += 1;
+                        self.named += 1;
+                    }
+                }
                 match call.target.filter(|on| self.pending(*on).is_some()) {
                     Some(on) => Verdict::Hold(on),
                     None => Verdict::Pass,
@@ -182,6 +211,7 @@ impl Admission {
     pub fn finish(&mut self, question: u32) -> Verdict {
         self.refused.remove(&question);
         match self.answers.get_mut(&question) {
+            Some(answer) if answer.finished => Verdict::Abort("a question was finished twice"),
             Some(answer) if !answer.returned => {
                 answer.finished = true;
                 Verdict::Hold(question)
@@ -199,19 +229,42 @@ impl Admission {
             answer.returned = true;
             self.in_flight -= 1;
             self.bytes_in_flight -= answer.bytes;
+            self.named -= answer.named;
             if answer.finished || no_finish_needed {
                 self.answers.remove(&question);
             }
         }
     }
 
-    /// The peer sent a promise instead of a capability.
+    /// Whether any call waits for its answer.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// The peer sent a promise in an answer to us.
     pub fn promise(&mut self, promise: u32) {
-        self.promises.entry(promise).or_insert(1);
+        if self.promises.len() < PROMISES_MAX {
+            self.promises.entry(promise).or_insert(1);
+        }
+    }
+
+    /// The peer resolved a promise to the answer of a question. To one that is not there yet would tie a
+    /// call to its own answer, a knot that nothing unties.
+    pub fn promise_answered(&self, by: u32) -> Verdict {
+        match self.pending(by) {
+            Some(_) => Verdict::Abort("a promise was resolved to an answer that is not there yet"),
+            None => Verdict::Pass,
+        }
     }
 
     /// The peer replaced a promise by another one.
     pub fn promise_replaced(&mut self, promise: u32, by: u32) -> Verdict {
+        if promise == by || self.promises.contains_key(&by) {
+            return Verdict::Abort("a promise was resolved to one that is known already");
+        }
+        if self.promises.len() >= PROMISES_MAX {
+            return Verdict::Abort("too many promises");
+        }
         let depth = self.promises.get(&promise).copied().unwrap_or(1) + 1;
         if depth > self.pipeline_depth_max {
             return Verdict::Abort("a promise was replaced by a promise too often");
@@ -265,6 +318,7 @@ mod tests {
                         target,
                         hangs_on: &with,
                         caps: with.len() as u32,
+                        ..Call::default()
                     };
                     show(books.call(&call))
                 }
@@ -373,6 +427,7 @@ mod tests {
             call 1
             call 2 on 1 -> hold 1
             finish 1 -> hold 1
+            finish 1 -> a question was finished twice
             return 1 kept
             call 1
             return 1 kept
@@ -427,6 +482,56 @@ mod tests {
         assert!(matches!(books.promise_replaced(3, 4), Verdict::Abort(_)));
         books.released(3);
         assert_eq!(books.promise_replaced(3, 4), Verdict::Pass, "forgotten once given back");
+    }
+
+    #[test]
+    fn knots_are_not_tied() {
+        let mut books = Admission::new(&limits());
+        let call =
+            Call { question: 1, to_caller: true, promises: &[5], caps: 1, ..Call::default() };
+        assert_eq!(books.call(&call), Verdict::Pass);
+        assert!(matches!(books.promise_answered(1), Verdict::Abort(_)), "its own answer");
+        assert!(matches!(books.promise_replaced(5, 5), Verdict::Abort(_)), "itself");
+        assert_eq!(books.promise_replaced(5, 6), Verdict::Pass);
+        assert!(matches!(books.promise_replaced(6, 5), Verdict::Abort(_)), "back again");
+        books.returned(1, false);
+        assert_eq!(books.promise_answered(1), Verdict::Pass);
+    }
+
+    #[test]
+    fn of_a_refused_call_nothing_is_remembered_but_its_number() {
+        let mut books = Admission::new(&limits());
+        books.drain();
+        for question in 0..1000 {
+            let promises = [question * 2, question * 2 + 1];
+            let call =
+                Call { question, to_caller: true, promises: &promises, caps: 2, ..Call::default() };
+            assert!(matches!(books.call(&call), Verdict::Refuse(_)));
+        }
+        assert_eq!((books.promises.len(), books.answers.len(), books.named), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_a_pending_answer_is_named_in_is_bounded() {
+        let limits = Limits { calls_in_flight_max: 10_000, ..Limits::default() };
+        let mut books = Admission::new(&limits);
+        assert_eq!(
+            books.call(&Call { question: 0, to_caller: true, ..Call::default() }),
+            Verdict::Pass
+        );
+        let named = [0; 64];
+        let mut admitted = 0;
+        for question in 1..200 {
+            let call =
+                Call { question, to_caller: true, hangs_on: &named, caps: 64, ..Call::default() };
+            admitted += u32::from(books.call(&call) == Verdict::Pass);
+            books.returned(question, true);
+        }
+        assert_eq!(admitted as usize, NAMED_PENDING_MAX / 64);
+        books.returned(0, true);
+        assert_eq!(books.named, 0, "and forgotten once it has come");
+        let long = Call { question: 1, to_caller: true, path_steps: 17, ..Call::default() };
+        assert!(matches!(books.call(&long), Verdict::Abort(_)));
     }
 
     #[test]

@@ -63,6 +63,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { io, bytes_max, words: Vec::new(), filled: 0, begun: None }
     }
 
+    /// Changes what is refused; what was refused before may be taken now.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
     /// When the message that is being read began, if one is.
     pub fn begun(&self) -> Option<Instant> {
         self.begun

@@ -3,13 +3,17 @@
 use super::admission::{Admission, Call, Verdict};
 use super::frame::{Frame, FrameError, FrameReader};
 use super::outbound::Outbound;
-use crate::limits::{CAPS_PER_MESSAGE_MAX, Limits, NESTING_MAX, TRAVERSAL_FACTOR};
+use crate::limits::{
+    CAPS_PER_MESSAGE_MAX, FINISH_BYTES_MAX, Limits, NESTING_MAX, STRANGER_FRAME_BYTES_MAX,
+    TRAVERSAL_FACTOR, TRAVERSAL_WORDS_MIN,
+};
 use crate::model::code::{Advice, Code};
 use capnp::capability::Promise;
 use capnp::message::{Builder, HeapAllocator, ReaderOptions};
 use capnp::serialize::BufferSegments;
 use capnp_rpc::rpc_capnp::{
-    self, call, cap_descriptor, exception, message, message_target, payload, resolve,
+    self, call, cap_descriptor, exception, message, message_target, payload, promised_answer,
+    resolve,
 };
 use capnp_rpc::rpc_twoparty_capnp::Side;
 use std::cell::{Cell, RefCell};
@@ -35,11 +39,13 @@ struct Shared {
     /// Something changed that the receiving side waits for.
     nudge: Notify,
     last_heard: Cell<Instant>,
-    /// How long the peer may be silent; shorter while it holds nothing.
+    /// How long the peer may be silent, or be there at all while it holds nothing.
     idle: Cell<Duration>,
+    /// Holds nothing: what it says does not prolong its stay, and it may not say much.
+    stranger: Cell<bool>,
+    frame_bytes_max: usize,
     frame_time: Duration,
     backlog_bytes_max: usize,
-    options: ReaderOptions,
     /// Lets go of the stream's reading half.
     hang_up: Box<dyn Fn()>,
 }
@@ -75,12 +81,10 @@ impl Link {
             nudge: Notify::new(),
             last_heard: Cell::new(Instant::now()),
             idle: Cell::new(Duration::from_millis(limits.idle_ms_max)),
+            stranger: Cell::new(false),
+            frame_bytes_max: limits.frame_bytes_max,
             frame_time: Duration::from_millis(limits.frame_ms_max),
             backlog_bytes_max: limits.backlog_bytes_max,
-            options: ReaderOptions {
-                traversal_limit_in_words: Some(limits.frame_bytes_max / 8 * TRAVERSAL_FACTOR),
-                nesting_limit: NESTING_MAX,
-            },
             hang_up: Box::new(move || drop(source.borrow_mut().take())),
         });
         let stall = Duration::from_millis(limits.stall_ms_max);
@@ -139,9 +143,11 @@ impl Control {
         drop((waiting, released));
     }
 
-    /// Changes how long the peer may be silent.
-    pub fn set_idle(&self, idle: Duration) {
+    /// Begins to treat the peer as one that holds nothing, or that does.
+    pub fn set_stranger(&self, stranger: bool, idle: Duration) {
+        self.shared.stranger.set(stranger);
         self.shared.idle.set(idle);
+        self.shared.last_heard.set(Instant::now());
         self.shared.nudge.notify_one();
     }
 }
@@ -252,6 +258,10 @@ impl Shared {
                 continue;
             }
 
+            reader.set_bytes_max(match self.stranger.get() {
+                true => STRANGER_FRAME_BYTES_MAX.min(self.frame_bytes_max),
+                false => self.frame_bytes_max,
+            });
             // Silence between messages is one thing, a message that never ends another.
             let frame = match reader.begun() {
                 None => {
@@ -271,6 +281,11 @@ impl Shared {
                     biased;
                     next = timeout_at(begun + self.frame_time, reader.next()) => match next {
                         Err(_) => return Err(gone("a message took too long to arrive")),
+                        // The calls before it may yet turn the stranger into a holder.
+                        Ok(Err(FrameError::TooLarge { .. })) if self.may_become_holder() => {
+                            self.nudge.notified().await;
+                            continue;
+                        }
                         Ok(Err(error)) => return Err(lost(error)),
                         Ok(Ok(None)) => return Ok(None),
                         Ok(Ok(Some(frame))) => frame,
@@ -278,18 +293,27 @@ impl Shared {
                     () = self.nudge.notified() => continue,
                 },
             };
-            self.last_heard.set(Instant::now());
+            if !self.stranger.get() {
+                self.last_heard.set(Instant::now());
+            }
             // Behind whatever was released meanwhile.
             let admitted = self.admit(frame)?;
             self.released.borrow_mut().extend(admitted);
         }
     }
 
+    fn may_become_holder(&self) -> bool {
+        self.stranger.get() && self.admission.borrow().is_busy() && !self.outbound.is_over()
+    }
+
     /// Asks the books about a message, and answers it here if it is not to be handed on.
     fn admit(&self, frame: Frame) -> capnp::Result<Option<Incoming>> {
         let bytes = frame.len();
-        let segments = BufferSegments::new(frame, self.options).map_err(gone)?;
-        let message = capnp::message::Reader::new(segments, self.options);
+        let words = bytes / 8 * TRAVERSAL_FACTOR + TRAVERSAL_WORDS_MIN;
+        let options =
+            ReaderOptions { traversal_limit_in_words: Some(words), nesting_limit: NESTING_MAX };
+        let segments = BufferSegments::new(frame, options).map_err(gone)?;
+        let message = capnp::message::Reader::new(segments, options);
         let verdict = message.get_root().and_then(|root| self.judge(root, bytes)).map_err(gone)?;
         match verdict {
             (Verdict::Pass, _) => Ok(Some(Incoming(message))),
@@ -321,16 +345,28 @@ impl Shared {
                     call::send_results_to::Caller(())
                 );
                 let params = call.get_params()?;
-                let mut hangs_on = Vec::new();
+                let mut named = Named::default();
                 let target = match call.get_target()?.which()? {
-                    message_target::PromisedAnswer(answer) => Some(answer?.get_question_id()),
+                    message_target::PromisedAnswer(answer) => Some(named.answer(answer?)?),
                     message_target::ImportedCap(_) => None,
                 };
                 let caps = params.get_cap_table()?.len();
                 if caps <= CAPS_PER_MESSAGE_MAX {
-                    note_caps(&mut books, params, &mut hangs_on)?;
+                    named.caps(params)?;
                 }
-                books.call(&Call { question, bytes, to_caller, target, hangs_on: &hangs_on, caps })
+                books.call(&Call {
+                    question,
+                    bytes,
+                    to_caller,
+                    target,
+                    hangs_on: &named.answers,
+                    promises: &named.promises,
+                    caps,
+                    path_steps: named.path_steps,
+                })
+            }
+            Ok(message::Finish(_)) if bytes > FINISH_BYTES_MAX => {
+                Verdict::Abort("a message that lets go of an answer was too large")
             }
             Ok(message::Finish(finish)) => books.finish(finish?.get_question_id()),
             Ok(message::Return(ret)) => match ret?.which()? {
@@ -339,7 +375,9 @@ impl Shared {
                     if results.get_cap_table()?.len() > CAPS_PER_MESSAGE_MAX {
                         Verdict::Abort("an answer carried too many capabilities")
                     } else {
-                        note_caps(&mut books, results, &mut Vec::new())?;
+                        let mut named = Named::default();
+                        named.caps(results)?;
+                        named.promises.iter().for_each(|promise| books.promise(*promise));
                         Verdict::Pass
                     }
                 }
@@ -352,12 +390,29 @@ impl Shared {
                         cap_descriptor::SenderPromise(by) => {
                             books.promise_replaced(resolved.get_promise_id(), by)
                         }
+                        cap_descriptor::ReceiverAnswer(answer) => {
+                            books.promise_answered(answer?.get_question_id())
+                        }
                         _ => Verdict::Pass,
                     },
                     resolve::Exception(_) => Verdict::Pass,
                 }
             }
-            _ => Verdict::Pass,
+            // capnp-rpc would send these back as unimplemented, whole; no two-party peer has use for them.
+            Ok(
+                message::Provide(_)
+                | message::Accept(_)
+                | message::Join(_)
+                | message::ObsoleteSave(_)
+                | message::ObsoleteDelete(_),
+            )
+            | Err(_) => Verdict::Abort("a kind of message that has no place between two parties"),
+            Ok(
+                message::Unimplemented(_)
+                | message::Abort(_)
+                | message::Release(_)
+                | message::Disembargo(_),
+            ) => Verdict::Pass,
         };
         Ok((verdict, question))
     }
@@ -370,7 +425,7 @@ impl Shared {
                 let mut books = self.admission.borrow_mut();
                 books.returned(ret.get_answer_id(), ret.get_no_finish_needed());
                 let waited = self.waiting.borrow_mut().remove(&ret.get_answer_id());
-                if waited.is_some() || books.is_drained() {
+                if waited.is_some() || books.is_drained() || self.stranger.get() {
                     self.released.borrow_mut().extend(waited.into_iter().flatten());
                     self.nudge.notify_one();
                 }
@@ -400,22 +455,33 @@ fn lost(error: FrameError) -> capnp::Error {
     }
 }
 
-/// Notes promises among the capabilities of a message, and the answers it hangs on.
-fn note_caps(
-    books: &mut Admission,
-    payload: payload::Reader<'_>,
-    hangs_on: &mut Vec<u32>,
-) -> capnp::Result<()> {
-    for cap in payload.get_cap_table()? {
-        match cap.which() {
-            Ok(cap_descriptor::SenderPromise(promise)) => books.promise(promise),
-            Ok(cap_descriptor::ReceiverAnswer(answer)) => {
-                hangs_on.push(answer?.get_question_id());
-            }
-            _ => {}
-        }
+/// What a message names by number.
+#[derive(Default)]
+struct Named {
+    answers: Vec<u32>,
+    promises: Vec<u32>,
+    path_steps: u32,
+}
+
+impl Named {
+    fn answer(&mut self, answer: promised_answer::Reader<'_>) -> capnp::Result<u32> {
+        self.path_steps = self.path_steps.max(answer.get_transform()?.len());
+        Ok(answer.get_question_id())
     }
-    Ok(())
+
+    fn caps(&mut self, payload: payload::Reader<'_>) -> capnp::Result<()> {
+        for cap in payload.get_cap_table()? {
+            match cap.which() {
+                Ok(cap_descriptor::SenderPromise(promise)) => self.promises.push(promise),
+                Ok(cap_descriptor::ReceiverAnswer(answer)) => {
+                    let question = self.answer(answer?)?;
+                    self.answers.push(question);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The answer to a call the RPC system never sees.

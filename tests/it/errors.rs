@@ -301,6 +301,13 @@ async fn batches(server: &Server, heard: &mut Heard) {
     let fenced = batch_at(&fresh, 4, &session, &["d"]).send().promise;
     heard.error("producer-fenced", failure(fenced).await);
 
+    // A successor with an older state goes back to what the predecessor has acknowledged.
+    let acked = Producer { acked_through: 3, ..newer.clone() };
+    batch_at(&acked, 4, &session, &["d"]).send().promise.await.unwrap();
+    let restored = Producer { epoch: 3, ..fresh.clone() };
+    assert_eq!(stopped(2, &["another b"], &restored).await, ("seq-forgotten".into(), 0, 5));
+    heard.0.insert("seq-forgotten");
+
     let mut hoarder = Producer::new();
     let full = vec!["x"; BATCH_OPS_MAX as usize];
     for _ in 0..WINDOW_OPS_MAX / u64::from(BATCH_OPS_MAX) {

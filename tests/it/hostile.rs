@@ -542,3 +542,138 @@ fn floods_of_capabilities_and_of_promises() {
         peer.read_answers(|_| false);
     });
 }
+
+#[test]
+fn answers_let_go_of_again_and_again() {
+    under_attack(&[], |server| {
+        let lock = Lock::take(server);
+        let finish = |question: u32, padding: u32| {
+            let mut message = Builder::new_default();
+            let mut finish = message.init_root::<message::Builder<'_>>().init_finish();
+            finish.set_question_id(question);
+            let mut bytes = bytes_of(&message);
+            // More words in the segment than the message uses.
+            let words = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) + padding;
+            bytes[4..8].copy_from_slice(&words.to_le_bytes());
+            bytes.extend(vec![0; padding as usize * 8]);
+            bytes
+        };
+        for (first, second) in [(finish(2, 0), finish(2, 0)), (finish(2, 100_000), Vec::new())] {
+            let mut peer = Peer::connect(server);
+            peer.redeem_root(server);
+            peer.read_answers(|answer| answer.question == 1);
+            peer.send(&open_project_call(2, 1, &mut Producer::new()));
+            peer.send(&first);
+            peer.send(&second);
+            let answers = peer.read_answers(|_| false);
+            assert!(answers.last().is_some_and(Answer::is_end), "{answers:?}");
+        }
+        drop(lock);
+    });
+}
+
+#[test]
+fn promises_in_calls_that_are_refused() {
+    under_attack(&[], |server| {
+        let mut peer = Peer::connect(server);
+        for question in 0..4096 {
+            assert!(peer.send(&bootstrap(question)));
+        }
+        std::thread::scope(|scope| {
+            let reading = Peer { stream: peer.stream.try_clone().unwrap() };
+            scope.spawn(move || reading.read_answers(|_| false));
+            for call in 0..20_000u32 {
+                let bytes = call_on_answer(10_000 + call, 0, vat::Client::TYPE_ID, 0, |body| {
+                    let mut caps = body.get_params().unwrap().init_cap_table(64);
+                    for at in 0..64 {
+                        caps.reborrow().get(at).set_sender_promise(call * 64 + at);
+                    }
+                });
+                assert!(peer.send(&bytes));
+            }
+            let _ = peer.stream.shutdown(Shutdown::Both);
+        });
+    });
+}
+
+#[test]
+fn messages_no_two_parties_exchange() {
+    under_attack(&[], |server| {
+        let mut peer = Peer::connect(server);
+        let mut message = Builder::new_default();
+        message.init_root::<message::Builder<'_>>().init_join();
+        peer.send(&bytes_of(&message));
+        assert!(peer.read_answers(|_| false).iter().any(Answer::is_end));
+    });
+}
+
+#[test]
+fn acks_nobody_reads() {
+    under_attack(&[], |server| {
+        local(async {
+            let root = root(server).await;
+            let mut open = root.open_project_request();
+            Producer::new().header(open.get().init_op());
+            let mut draft = open.get().init_project();
+            draft.set_directory("/acks");
+            draft.set_id("acks");
+            let project = open.send().pipeline.get_project();
+            create_session(&project, &mut Producer::new(), "acks").promise.await.unwrap();
+        });
+        let mut peer = Peer::connect(server);
+        peer.redeem_root(server);
+        let named = |question, on, interface, method| {
+            call_on_answer(question, on, interface, method, |call| {
+                let content = call.get_params().unwrap().get_content();
+                content.init_as::<root::project_params::Builder<'_>>().set_id("acks");
+            })
+        };
+        peer.send(&named(2, 1, root::Client::TYPE_ID, 1));
+        peer.send(&named(3, 2, project::Client::TYPE_ID, 2));
+        peer.stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
+        // Batches of a thousand ops that say nothing, each of which is refused at length.
+        for question in 4..600 {
+            let producer = Producer::new();
+            let sent =
+                peer.send(&call_on_answer(question, 3, session::Client::TYPE_ID, 1, |call| {
+                    let content = call.get_params().unwrap().get_content();
+                    let mut params = content.init_as::<session::append_params::Builder<'_>>();
+                    let mut batch = params.reborrow().init_batch();
+                    batch.set_producer(&producer.id);
+                    batch.set_producer_epoch(1);
+                    batch.set_first_seq(1);
+                    let mut ops = params.init_ops(1000);
+                    for at in 0..1000 {
+                        ops.reborrow().get(at).set_op_id(&producer.op_id(u64::from(at)));
+                    }
+                }));
+            if !sent {
+                break;
+            }
+        }
+        std::thread::sleep(Duration::from_secs(2));
+    });
+}
+
+#[test]
+fn strangers_who_try_refs_by_the_thousand() {
+    under_attack(&[], |server| {
+        let other = Server::start();
+        let refused = other.root_ref();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let mut peer = Peer::connect(server);
+                    assert!(peer.send(&bootstrap(0)));
+                    let reading = Peer { stream: peer.stream.try_clone().unwrap() };
+                    std::thread::scope(|scope| {
+                        scope.spawn(move || reading.read_answers(|answer| answer.question == 3000));
+                        for question in 1..=3000 {
+                            assert!(peer.send(&redeem_call(question, &refused)));
+                        }
+                    });
+                });
+            }
+        });
+    });
+}

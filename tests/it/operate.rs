@@ -312,12 +312,19 @@ fn a_peer_that_does_not_read_cannot_keep_the_server() {
     let mut server = Server::start_with(&["--limit", "shutdown_ms_max=500"]);
     let mut stream = std::net::TcpStream::connect(server.tcp).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-    let mut message = capnp::message::Builder::new_default();
-    let root = message.init_root::<capnp_rpc::rpc_capnp::message::Builder<'_>>();
-    // A message the server echoes as unimplemented, thousands of times, and nobody reads.
-    root.init_join();
-    let bytes = capnp::serialize::write_message_to_words(&message).repeat(1000);
-    while stream.write_all(&bytes).is_ok() {}
+    // Questions whose answers nobody reads, until the server stops listening.
+    for first in (0u32..).step_by(1000) {
+        let mut bytes = Vec::new();
+        for question in first..first + 1000 {
+            let mut message = capnp::message::Builder::new_default();
+            let root = message.init_root::<capnp_rpc::rpc_capnp::message::Builder<'_>>();
+            root.init_bootstrap().set_question_id(question);
+            bytes.extend(capnp::serialize::write_message_to_words(&message));
+        }
+        if stream.write_all(&bytes).is_err() {
+            break;
+        }
+    }
     let begun = Instant::now();
     server.signal(Signal::TERM);
     assert_eq!(server.ended().code(), Some(0));

@@ -11,7 +11,7 @@ use bowline::model::ledger::{Ack, BatchHeader, Decision, Made, Outcome};
 use bowline::model::page::Page;
 use bowline::model::rights::Rights;
 use bowline::model::sturdy_ref::{Secret, VerifierKey};
-use bowline::ops::{Action, CreateSession, Kind, Op, OpenProject, PutMessage, Refused};
+use bowline::ops::{Action, CreateSession, Op, OpenProject, PutMessage, Refused};
 use bowline::store::{Reader, Store, grants, messages, meta};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,7 @@ fn op(producer: u8, seq: u64, content: char) -> Op {
             &sent,
         ))),
     };
-    Op::new(OpId(id), Kind::PutMessage, &sent, action)
+    Op::new(OpId(id), &sent, action)
 }
 
 /// The reference: one batch at a time, with everything kept in plain collections.
@@ -106,6 +106,16 @@ impl Model {
         if step.epoch < producer.epoch {
             self.producers.insert(key, producer);
             return "producer-fenced".into();
+        }
+        let high = producer.decided.len() as u64;
+        if producer.epoch > 0 && step.epoch > producer.epoch && step.first_seq <= producer.acked {
+            producer.acked = producer.acked.max(step.acked_through.min(high));
+            let floor = producer.acked + 1;
+            let head = self.sessions[step.session].len();
+            self.producers.insert(key, producer);
+            let said: [&str; 0] = [];
+            let stopped = Some("seq-forgotten");
+            return format!("{said:?} head {head} next {} floor {floor} {stopped:?}", high + 1);
         }
         let log = &mut self.sessions[step.session];
         let mut said = Vec::new();
@@ -216,30 +226,25 @@ impl Bench {
         let project = bench.make(
             LogId::ROOT,
             1,
-            Kind::OpenProject,
             Action::OpenProject(OpenProject::new("/w", None, "").unwrap()),
         );
         for n in 0..SESSIONS {
             let create = Action::CreateSession(CreateSession::new(None, "").unwrap());
-            let session = bench.make(project, n as u64 + 1, Kind::CreateSession, create);
+            let session = bench.make(project, n as u64 + 1, create);
             bench.sessions.push(session);
         }
         bench
     }
 
-    fn make(&self, log: LogId, seq: u64, kind: Kind, action: Action) -> LogId {
+    fn make(&self, log: LogId, seq: u64, action: Action) -> LogId {
         let header = BatchHeader {
             producer: ProducerId([99; 16]),
             epoch: 1,
             first_seq: seq,
             acked_through: 0,
         };
-        let op = Op::new(
-            OpId([seq as u8 + log.0 as u8; 16]),
-            kind,
-            &[seq as u8],
-            Ok::<_, Refused>(action),
-        );
+        let op =
+            Op::new(OpId([seq as u8 + log.0 as u8; 16]), &[seq as u8], Ok::<_, Refused>(action));
         let submission = Submission { grant: self.grant, log, header, ops: vec![op] };
         match block_on(self.engine.submit(submission).answer()).unwrap().outcomes.remove(0) {
             Outcome::Fresh(Decision::Applied { made: Made::Project(key), .. }) => key.log,
