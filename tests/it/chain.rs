@@ -108,6 +108,28 @@ fn the_whole_chain_is_one_round_trip() {
 }
 
 #[test]
+fn a_large_batch_may_travel_with_the_redeem_that_allows_it() {
+    let server = Server::start();
+    local(async {
+        let large = "x".repeat(500_000);
+        for _ in 0..10 {
+            // All of it is under way before the server knows whom it talks to.
+            let root: root::Client = redeem(&connect(&server).await, &server.root_ref());
+            let session = fresh_session(&root);
+            let ack =
+                Producer::new().batch(&session, &[&large, &large]).send().promise.await.unwrap();
+            assert_eq!(ack.get().unwrap().get_ack().unwrap().get_cursor(), 2);
+        }
+        // From one who redeems nothing, it is not taken.
+        let vat = connect(&server).await;
+        let mut request = vat.redeem_request();
+        request.get().set_ref(&large);
+        let error = failure(request.send().promise).await;
+        assert_eq!(code(&error), "connection-ended", "{error}");
+    });
+}
+
+#[test]
 fn calls_on_one_session_take_effect_in_the_order_they_were_sent() {
     const SESSIONS: usize = 30;
     const BATCHES: usize = 40;
