@@ -59,7 +59,7 @@ impl Engine {
             let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Fatal::Panicked));
             // Nobody may wait for a writer that is gone.
             of_writer.close();
-            of_writer.refuse_all();
+            of_writer.refuse_all(&Refusal::Stopping);
             if let Err(fatal) = &ended {
                 on_fatal(fatal);
             }

@@ -164,7 +164,7 @@ impl Queue {
         Some(group)
     }
 
-    /// While the store is being opened again, new work is refused at once; what waits goes on waiting.
+    /// While the store is being opened again, new work is refused at once.
     pub(super) fn set_recovering(&self, recovering: bool) {
         self.lock().recovering = recovering;
     }
@@ -181,10 +181,14 @@ impl Queue {
     }
 
     /// Answers what waits with a refusal: none of it was begun.
-    pub(super) fn refuse_all(&self) {
-        let jobs = std::mem::take(&mut self.lock().jobs);
+    pub(super) fn refuse_all(&self, refusal: &Refusal) {
+        let jobs = {
+            let mut inner = self.lock();
+            inner.bytes = 0;
+            std::mem::take(&mut inner.jobs)
+        };
         for job in jobs {
-            job.answer(Err(Refusal::Stopping));
+            job.answer(Err(refusal.clone()));
         }
     }
 
@@ -252,7 +256,9 @@ mod tests {
         queue.set_recovering(true);
         assert_eq!(refused(queue.push(batch(1))), Some(Refusal::Recovering));
         queue.set_recovering(false);
-        assert_eq!(refused(waiting), None);
         assert_eq!(refused(queue.push(batch(1))), None);
+        queue.refuse_all(&Refusal::Recovering);
+        assert_eq!(refused(waiting), Some(Refusal::Recovering));
+        assert_eq!(queue.lock().bytes, 0, "and the room is free again");
     }
 }

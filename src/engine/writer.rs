@@ -76,11 +76,14 @@ pub(super) fn run(
                 }
                 Ended::NotBegun(error) => {
                     tracing::error!(%error, "a transaction could not be begun");
+                    queue.set_recovering(true);
                     answer_all(&mut waiting, &Refusal::Store);
                     recover(&mut store, queue, &mut failures_in_a_row, error)?;
                 }
                 Ended::Unknown(error) => {
                     tracing::error!(%error, "a commit failed");
+                    // Whoever hears "unknown" and asks again at once must not find an open queue.
+                    queue.set_recovering(true);
                     // It may have landed.
                     live.changed(waiting.iter().map(|job| job.submission.log));
                     answer_all(&mut waiting, &Refusal::Unknown);
@@ -135,14 +138,13 @@ fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
     }
 }
 
-/// Takes no work while the store is opened again, so that what is answered next is true.
+/// Opens the store again, so that what is answered next is true. The queue takes no work meanwhile.
 fn recover(
     store: &mut Store,
     queue: &Queue,
     failures_in_a_row: &mut u32,
     error: StoreError,
 ) -> Result<(), Fatal> {
-    queue.set_recovering(true);
     // A full disk is trouble that passes, and reads go on meanwhile. Any other is counted.
     if !matches!(error, StoreError::Full | StoreError::Busy) {
         *failures_in_a_row += 1;
@@ -168,6 +170,8 @@ fn reopen(path: &Path, queue: &Queue) -> Result<Store, Fatal> {
             Err(error) => error,
         };
         tracing::error!(%error, "the database could not be opened again yet");
+        // It may take long; nobody is kept waiting for it.
+        queue.refuse_all(&Refusal::Recovering);
         // Room comes back, and so does a lock; a disk that fails otherwise is given a few chances.
         let passes = matches!(error, StoreError::Full | StoreError::Busy) && !queue.is_closed();
         attempts += u32::from(!passes);
