@@ -166,7 +166,7 @@ pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<
         Err(refused) => Err(NotApplied::Refused(refused.clone())),
         Ok(Action::OpenProject(action)) => action.apply(tx, place, op.id),
         Ok(Action::CreateSession(action)) => action.apply(tx, place, op.id),
-        Ok(Action::PutMessage(action)) => action.apply(tx, place, op.id),
+        Ok(Action::PutMessage(action)) => action.apply(tx, place),
     }
 }
 

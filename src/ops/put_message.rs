@@ -13,7 +13,8 @@ use std::borrow::Cow;
 /// writer has nothing left to encode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutMessage {
-    id: Option<MessageId>,
+    /// The given id, or the one made.
+    id: MessageId,
     role: Role,
     payload: Vec<u8>,
 }
@@ -42,14 +43,14 @@ struct HeadV1<'a> {
 }
 
 impl PutMessage {
-    /// A message; `content` is what it says, in the encoding of the wire.
-    pub fn new(id: Option<MessageId>, role: Role, content: &[u8]) -> Self {
+    /// The message an op wants to add; `content` is what it says, in the encoding of the wire.
+    pub fn new(op: OpId, id: Option<MessageId>, role: Role, content: &[u8]) -> Self {
         let head = HeadV1 { id: id.as_ref().map(|id| id.as_str().into()), role };
         let room = Vec::with_capacity(content.len() + 64);
         // Encoding a string and a number into memory cannot fail; an empty head would be noticed.
         let mut payload = postcard::to_extend(&head, room).unwrap_or_default();
         payload.extend_from_slice(content);
-        Self { id, role, payload }
+        Self { id: id.unwrap_or_else(|| MessageId::made_by(op)), role, payload }
     }
 
     /// What a message in the history says.
@@ -62,18 +63,9 @@ impl PutMessage {
         }
     }
 
-    pub(super) fn apply(
-        &self,
-        tx: &Tx<'_>,
-        place: Place,
-        op: OpId,
-    ) -> Result<Effect<'_>, NotApplied> {
-        let id = match &self.id {
-            Some(id) => Cow::Borrowed(id),
-            None => Cow::Owned(MessageId::made_by(op)),
-        };
-        if !store::messages::add(tx, place.log, place.cursor, &id, self.role)? {
-            return Err(Error::Exists(id.into_owned()).into());
+    pub(super) fn apply(&self, tx: &Tx<'_>, place: Place) -> Result<Effect<'_>, NotApplied> {
+        if !store::messages::add(tx, place.log, place.cursor, &self.id, self.role)? {
+            return Err(Error::Exists(self.id.clone()).into());
         }
         let entry =
             Entry { kind: Kind::PutMessage, version: 1, payload: Cow::Borrowed(&self.payload) };
@@ -88,7 +80,7 @@ mod tests {
     #[test]
     fn the_content_comes_back_as_it_was() {
         for id in [None, Some(MessageId::parse("m1").unwrap())] {
-            let message = PutMessage::new(id, Role::Tool, b"content");
+            let message = PutMessage::new(OpId([1; 16]), id, Role::Tool, b"content");
             assert_eq!(PutMessage::content(1, &message.payload).unwrap(), b"content");
         }
         assert!(PutMessage::content(2, b"").is_err());

@@ -171,13 +171,14 @@ fn session_op(op: session_op::Reader<'_>) -> Result<Op, Malformed> {
     let id = OpId(sixteen("opId", op.get_op_id()?)?);
     let sent = canonical::<session_op::Owned>(op, op.total_size()?)?;
     let action = match op.which() {
-        Ok(session_op::PutMessage(body)) => put_message(body?, only_segment(&sent))?,
+        Ok(session_op::PutMessage(body)) => put_message(id, body?, only_segment(&sent))?,
         Ok(session_op::Unset(())) | Err(_) => Err(BadOp::Unknown.into()),
     };
     Ok(Op::new(id, only_segment(&sent), action))
 }
 
 fn put_message(
+    op: OpId,
     body: message_body::Reader<'_>,
     sent: &[u8],
 ) -> Result<Result<Action, Refused>, capnp::Error> {
@@ -212,7 +213,7 @@ fn put_message(
         return Ok(Err(BadOp::Utf8.into()));
     };
     Ok(match chosen(id, MessageId::parse) {
-        Ok(id) => Ok(Action::PutMessage(PutMessage::new(id, role, sent))),
+        Ok(id) => Ok(Action::PutMessage(PutMessage::new(op, id, role, sent))),
         Err(malformed) => Err(malformed.into()),
     })
 }

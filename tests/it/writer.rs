@@ -75,6 +75,7 @@ fn op(producer: u8, seq: u64, content: char) -> Op {
     let action: Result<Action, Refused> = match content {
         'h' => Err(MessageId::parse("").unwrap_err().into()),
         _ => Ok(Action::PutMessage(PutMessage::new(
+            OpId(id),
             Some(MessageId::parse(&message).unwrap()),
             Role::User,
             &sent,
