@@ -295,3 +295,14 @@ fn objects_are_counted_and_given_back() {
     drop((again, two));
     assert_eq!(*told.borrow(), [true, false], "told when it begins and ceases to hold any");
 }
+
+#[test]
+fn ops_under_way_are_counted_and_given_back() {
+    let inside = inside();
+    let scope = Scope::new(inside.house.clone(), Alone);
+    let claim = Claim::new(&scope, crate::model::ids::GrantKey(1), Rights::all()).ok().unwrap();
+    let most = claim.carry(crate::limits::OPS_IN_FLIGHT_MAX).ok().unwrap();
+    assert!(matches!(claim.carry(1), Err(Denied::TooManyOps)));
+    drop(most);
+    assert!(claim.carry(1).is_ok());
+}

@@ -77,7 +77,8 @@ impl Store {
     /// Begins the write-ahead log anew if it has grown beyond `bytes_max`. SQLite does so by itself at a
     /// moment without readers; under steady reads that moment may never come, so here we wait for one.
     pub fn keep_log_short(&self, bytes_max: u64) -> Result<(), StoreError> {
-        let log = PathBuf::from(format!("{}-wal", self.path.display()));
+        let mut log = self.path.clone().into_os_string();
+        log.push("-wal");
         if std::fs::metadata(log).map_or(0, |log| log.len()) <= bytes_max {
             return Ok(());
         }

@@ -47,6 +47,19 @@ impl Peer {
         assert!(self.send(&bytes));
     }
 
+    /// The root, the project and the session of that name, as the answers to questions 1, 2 and 3.
+    fn find_session(&mut self, server: &Server, name: &str) {
+        self.redeem_root(server);
+        let named = |question, on, interface, method| {
+            call_on_answer(question, on, interface, method, |call| {
+                let content = call.get_params().unwrap().get_content();
+                content.init_as::<root::project_params::Builder<'_>>().set_id(name);
+            })
+        };
+        assert!(self.send(&named(2, 1, root::Client::TYPE_ID, 1)));
+        assert!(self.send(&named(3, 2, project::Client::TYPE_ID, 2)));
+    }
+
     /// Reads answers until the stream ends or `enough` says so.
     fn read_answers(&self, mut enough: impl FnMut(&Answer) -> bool) -> Vec<Answer> {
         let mut reader = BufReader::new(&self.stream);
@@ -157,6 +170,21 @@ fn open_project_call(question: u32, on: u32, producer: &mut Producer) -> Vec<u8>
         producer.header(params.reborrow().init_op());
         params.init_project().set_directory("/hostile");
     })
+}
+
+/// A session in a project of the same name, with messages in it, made by an honest client.
+fn make_session(server: &Server, name: &str, texts: &[&str]) {
+    local(async {
+        let root = root(server).await;
+        let mut open = root.open_project_request();
+        Producer::new().header(open.get().init_op());
+        let mut draft = open.get().init_project();
+        draft.set_directory(format!("/{name}"));
+        draft.set_id(name);
+        let project = open.send().pipeline.get_project();
+        let session = create_session(&project, &mut Producer::new(), name).pipeline.get_session();
+        Producer::new().batch(&session, texts).send().promise.await.unwrap();
+    });
 }
 
 /// Holds the database's write lock, so that every change waits and no answer comes.
@@ -391,30 +419,9 @@ fn answers_nobody_reads() {
 fn large_pages_nobody_reads() {
     under_attack(&[], |server| {
         let large = "x".repeat(200_000);
-        local(async {
-            let root = root(server).await;
-            let mut producer = Producer::new();
-            let mut open = root.open_project_request();
-            producer.header(open.get().init_op());
-            let mut draft = open.get().init_project();
-            draft.set_directory("/pages");
-            draft.set_id("pages");
-            let project = open.send().pipeline.get_project();
-            let session =
-                create_session(&project, &mut Producer::new(), "pages").pipeline.get_session();
-            let batch = vec![large.as_str(); 4];
-            Producer::new().batch(&session, &batch).send().promise.await.unwrap();
-        });
+        make_session(server, "pages", &[large.as_str(); 4]);
         let mut peer = Peer::connect(server);
-        peer.redeem_root(server);
-        let named = |question, on, interface, method| {
-            call_on_answer(question, on, interface, method, |call| {
-                let content = call.get_params().unwrap().get_content();
-                content.init_as::<root::project_params::Builder<'_>>().set_id("pages");
-            })
-        };
-        peer.send(&named(2, 1, root::Client::TYPE_ID, 1));
-        peer.send(&named(3, 2, project::Client::TYPE_ID, 2));
+        peer.find_session(server, "pages");
         // A thousand pages of 400 kB each are asked for, and none is taken.
         for question in 4..1000 {
             peer.send(&call_on_answer(question, 3, session::Client::TYPE_ID, 2, |call| {
@@ -610,26 +617,9 @@ fn messages_no_two_parties_exchange() {
 #[test]
 fn acks_nobody_reads() {
     under_attack(&[], |server| {
-        local(async {
-            let root = root(server).await;
-            let mut open = root.open_project_request();
-            Producer::new().header(open.get().init_op());
-            let mut draft = open.get().init_project();
-            draft.set_directory("/acks");
-            draft.set_id("acks");
-            let project = open.send().pipeline.get_project();
-            create_session(&project, &mut Producer::new(), "acks").promise.await.unwrap();
-        });
+        make_session(server, "acks", &["first"]);
         let mut peer = Peer::connect(server);
-        peer.redeem_root(server);
-        let named = |question, on, interface, method| {
-            call_on_answer(question, on, interface, method, |call| {
-                let content = call.get_params().unwrap().get_content();
-                content.init_as::<root::project_params::Builder<'_>>().set_id("acks");
-            })
-        };
-        peer.send(&named(2, 1, root::Client::TYPE_ID, 1));
-        peer.send(&named(3, 2, project::Client::TYPE_ID, 2));
+        peer.find_session(server, "acks");
         peer.stream.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
         // Batches of a thousand ops that say nothing, each of which is refused at length.
         for question in 4..600 {

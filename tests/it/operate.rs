@@ -225,6 +225,11 @@ fn one_connection_too_many_is_told_so() {
             tokio::task::yield_now().await;
         }
         two.hello_request().send().promise.await.unwrap();
+
+        // Full again, and yet the owner gets in over the Unix socket.
+        let error = failure(connect(&server).await.hello_request().send().promise).await;
+        assert_eq!(code(&error), "too-many-connections");
+        connect_unix(&server).await.hello_request().send().promise.await.unwrap();
     });
 }
 
