@@ -13,6 +13,7 @@
 #               Order is the cursor and nothing else: ids and times never decide an order.
 #   op          one recorded change, named by whoever asks for it before it is first sent.
 #   producer    one writing client with its own numbering of ops, see `OpHeader`.
+#   feed        what happened in a log or in several, told to a sink of yours: see feed.capnp.
 #   right       what an object lets its holder do: `read` it, `append` to it, and more to come. Objects
 #               reached through an object carry the same rights.
 #
@@ -41,8 +42,9 @@
 #   `too-many-objects`, before anything is done.
 #
 #   Any call that takes an op header may also fail with: `op-header-malformed`, `op-too-large`,
-#   `producer-fenced`, `seq-gap`, `seq-forgotten`, `op-reused`, `window-full`, `result-dropped`; and with
-#   `outcome-unknown`, where it may have been done and the repeat tells.
+#   `epoch-stale`, `producer-fenced`, `too-many-producers`, `seq-gap`, `seq-forgotten`, `op-reused`,
+#   `window-full`, `dependency-failed`, `dependency-forgotten`, `cursor-conflict`, `result-dropped`; and
+#   with `outcome-unknown`, where it may have been done and the repeat tells.
 #
 # Limits
 #   `Vat.hello` tells those of the server you talk to.
@@ -61,14 +63,15 @@ interface Vat {
   hello @0 () -> (server :ServerInfo);
   # Who is there. Needs no right. Safe to repeat.
 
-  redeem @1 (ref :Text) -> (object :Capability, kind :ObjectKind);
+  redeem @1 (ref :Text) -> (object :Capability, kind :ObjectKind, epoch :UInt64);
   # Turns a sturdy ref into the live object it stands for. Call on `object` without waiting: calls
   # pipelined on it travel in the same round trip.
   #
   # Safe to repeat; each call gives an object of its own. Dropping the object gives nothing up: the
   # ref can be redeemed again. All objects of a connection end with the connection.
   #
-  # `object` is a `Root`, a `Project` or a `Session`, as `kind` says.
+  # `object` is a `Root`, a `Project` or a `Session`, as `kind` says. `epoch` is the object's epoch now,
+  # for `OpHeader.capabilityEpoch`.
   #
   # Fails with: `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (unknown,
   # expired and revoked look alike to a stranger), `revoked` (told only to who shows the right
@@ -138,6 +141,18 @@ struct Limits {
 
   capsPerMessageMax @11 :UInt32;
   # Capabilities among the parameters of one call. More end the connection.
+
+  dependenciesMax @12 :UInt32;
+  # Ops one op may name in `dependsOn`.
+
+  producersPerLogMax @13 :UInt32;
+  # Producers that ever wrote to one log; each is remembered for ever.
+
+  subscriptionsMax @14 :UInt32;
+  # Feeds running through one connection.
+
+  durableSubscriptionsPerLogMax @15 :UInt32;
+  # Named subscriptions kept for one object.
 }
 
 struct OpHeader {
@@ -151,9 +166,10 @@ struct OpHeader {
 
   producerEpoch @1 :UInt32;
   # Starts at 1. A client that takes over a producer (a second process, a restored backup) uses a
-  # higher number than its predecessor; from its first op on, the predecessor is refused with
-  # `producer-fenced`. A successor that goes back to numbers whose results the predecessor acknowledged
-  # hears `seq-forgotten`: the server no longer knows whether they were the same ops.
+  # higher number than its predecessor: either the one `register` gave it, or one of its own choice. From
+  # its registration or its first op on, the predecessor is refused with `producer-fenced`. A successor
+  # that goes back to numbers whose results the predecessor acknowledged hears `seq-forgotten`: the server
+  # no longer knows whether they were the same ops.
 
   seq @2 :UInt64;
   # The op's number, from 1, without gaps, per producer and log.
@@ -167,6 +183,24 @@ struct OpHeader {
   ackedThrough @4 :UInt64;
   # The results of all ops up to this number are safely with the client; the server may drop them.
   # A repeat of such an op is still recognised, but answered without its result. 0 drops nothing.
+
+  capabilityEpoch @5 :UInt64;
+  # The object's epoch when the op was made, as `Vat.redeem` told it. If the object has another epoch by
+  # now, nothing is done or looked up, and the call fails with `epoch-stale`: redeem the object again,
+  # and decide whether the op still makes sense. 0 does not care. It is no part of the op: a repeat may
+  # carry a newer one.
+
+  dependsOn @6 :List(UInt64);
+  # Earlier numbers of the same producer in the same log. If one of those ops was rejected, this one is
+  # rejected with `dependency-failed`; if its result has been acknowledged and dropped before, with
+  # `dependency-forgotten`: whoever acknowledged it knows what became of it.
+
+  expects :union {
+    anything @7 :Void;
+    cursor @8 :UInt64;
+    # Apply the op only if the log ends exactly here, 0 for an empty log. Otherwise it is rejected with
+    # `cursor-conflict`, which tells where the log ended.
+  }
 }
 
 struct Batch {
@@ -179,6 +213,63 @@ struct Batch {
 
   firstSeq @3 :UInt64;
   # The number of the first op; the others follow without gaps.
+
+  capabilityEpoch @4 :UInt64;
+  # As in `OpHeader`.
+
+  mode @5 :BatchMode;
+  # What one op's rejection means to the others.
+
+  batchId @6 :Data;
+  # A name for the batch, 16 bytes or none. It is kept with the ops and given back in feeds.
+}
+
+enum BatchMode {
+  each @0;
+  # The ops stand for themselves, apart from what `dependsOn` says.
+
+  chain @1;
+  # Each op depends on the one before it in the batch: behind the first rejection all are rejected with
+  # `dependency-failed`.
+
+  atomic @2;
+  # All or nothing: if one op is rejected, the others are rejected with `batch-undone`. Such a batch must
+  # be repeated as it was; one that mixes ops decided before with new ones stops with `batch-regrouped`.
+}
+
+struct Registration {
+  # One run of a producer announces itself to a log.
+
+  producer @0 :Data;
+  # As in `OpHeader`.
+
+  instance @1 :Data;
+  # 16 random bytes, made anew by every run (every process) of the producer.
+
+  epoch @2 :UInt32;
+  # 0 lets the server choose the next epoch. Any other number claims exactly that one, and fails with
+  # `producer-fenced` if the log has seen a higher one, or the same from another instance; so ops under the
+  # claimed epoch can be sent along without waiting for the answer.
+
+  ackedThrough @3 :UInt64;
+  capabilityEpoch @4 :UInt64;
+  # As in `OpHeader`.
+}
+
+struct Registered {
+  epoch @0 :UInt32;
+  # The epoch this run writes under.
+
+  nextExpectedSeq @1 :UInt64;
+  # The number the server takes next: one more than the highest it has decided.
+
+  floor @2 :UInt64;
+  # Results of ops from this number on are still kept.
+
+  cursor @3 :UInt64;
+  # Where the log ends now.
+
+  serverIncarnation @4 :UInt64;
 }
 
 struct Ack {
@@ -207,6 +298,10 @@ struct Ack {
   #   `op-reused`    the server knows another op under that number
   #   `seq-forgotten`  a successor repeats numbers its predecessor acknowledged: see `producerEpoch`
   #   `window-full`  too many results wait for `ackedThrough`: acknowledge, then send the rest
+  #   `batch-regrouped`  an atomic batch was repeated with other ops around it: see `BatchMode`
+
+  firstSeq @6 :UInt64;
+  # The number of the op the first outcome is about.
 }
 
 struct Outcome {
@@ -235,6 +330,9 @@ struct Refusal {
 
   text @1 :Text;
   # For people.
+
+  cursor @2 :UInt64;
+  # With `cursor-conflict`: where the log ended. Otherwise 0.
 }
 
 struct Page {

@@ -6,6 +6,7 @@
 
 using Bowline = import "bowline.capnp";
 using Session = import "session.capnp";
+using Feed = import "feed.capnp";
 
 interface Root {
   # Authority over the whole server. The operator's sturdy ref for it is in the data directory, in a
@@ -28,6 +29,17 @@ interface Root {
 
   projects @2 (page :Bowline.Page) -> (projects :List(ProjectInfo), end :Bowline.PageEnd);
   # All projects in the order they were made. Needs `read`. Safe to repeat.
+
+  register @3 (registration :Bowline.Registration) -> (registered :Bowline.Registered);
+  # As `Session.register`, for the root's log. Needs `append`. Safe to repeat.
+
+  feed @4 (wish :Feed.Wish, sink :Feed.Sink) -> (subscription :Feed.Subscription);
+  # Everything that happens on this server: projects, sessions, and all their ops, in the one order in
+  # which they were committed. See feed.capnp. Needs `read`.
+
+  forgetSubscription @5 (name :Text) -> (existed :Bool);
+  # Drops a named subscription of `feed`; a feed that runs under it ends. Needs `read`. Safe to repeat.
+  # Fails with: `id-malformed`.
 }
 
 struct ProjectDraft {
@@ -76,4 +88,14 @@ interface Project {
 
   sessions @3 (page :Bowline.Page) -> (sessions :List(Session.SessionInfo), end :Bowline.PageEnd);
   # The project's sessions in the order they were made. Needs `read`. Safe to repeat.
+
+  register @4 (registration :Bowline.Registration) -> (registered :Bowline.Registered);
+  # As `Session.register`, for the project's log. Needs `append`. Safe to repeat.
+
+  feed @5 (wish :Feed.Wish, sink :Feed.Sink) -> (subscription :Feed.Subscription);
+  # What happens in this project and in all its sessions, in the order in which it was committed. See
+  # feed.capnp. Needs `read`.
+
+  forgetSubscription @6 (name :Text) -> (existed :Bool);
+  # As `Root.forgetSubscription`. Needs `read`. Safe to repeat.
 }

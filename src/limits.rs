@@ -28,6 +28,17 @@ pub const BATCH_OPS_MAX: u32 = 1024;
 /// Results kept for one producer in one log until it acknowledges them.
 pub const WINDOW_OPS_MAX: u64 = 4096;
 const _: () = assert!(WINDOW_OPS_MAX >= BATCH_OPS_MAX as u64);
+/// What a command without a payload takes up in the queue.
+pub const COMMAND_BYTES_LEAST: usize = 128;
+/// Named subscriptions kept for one object.
+pub const DURABLE_SUBSCRIPTIONS_PER_LOG_MAX: u64 = 1_000;
+/// Ops looked at in one step of a compaction, so that it never holds the writer for long.
+pub const COMPACTION_STEP_OPS_MAX: u64 = 2_000;
+/// Ops one op may depend on.
+pub const DEPENDENCIES_MAX: u32 = 64;
+/// Producers that ever wrote to one log. Each is remembered for ever, in a small row: that is what makes
+/// its repeats recognisable.
+pub const PRODUCERS_PER_LOG_MAX: u64 = 100_000;
 
 /// Items of one page.
 pub const PAGE_ITEMS_MAX: u32 = 1000;
@@ -35,6 +46,16 @@ pub const PAGE_ITEMS_MAX: u32 = 1000;
 pub const PAGE_ITEMS_DEFAULT: u32 = 100;
 /// A page ends with the item that passes this many bytes.
 pub const PAGE_BYTES_MAX: usize = 256 << 10;
+
+/// Events of one call on a sink.
+pub const FEED_PAGE_ITEMS_MAX: u32 = 256;
+/// Calls on one sink that wait for their return. A few, so that the next page is on its way while one is
+/// being processed.
+pub const FEED_CALLS_IN_FLIGHT_MAX: usize = 4;
+/// Longest silence of a feed: then `caughtUp` is said again, which also tells whether the peer is alive.
+pub const FEED_HEARTBEAT_MS_MAX: u64 = 300_000;
+/// Pause of a feed when the readers have no room for its question.
+pub const FEED_RETRY_MS: u64 = 50;
 
 /// Pages one connection is having read for it; more wait until it has taken what it got. So many calls
 /// for pages cannot pile up answers that nobody reads.
@@ -47,6 +68,12 @@ pub const ACKS_AT_ONCE_MAX: usize = 8;
 pub const REDEEMS_AT_ONCE_MAX: usize = 4;
 /// Ops of one connection on their way to the disk or back.
 pub const OPS_IN_FLIGHT_MAX: usize = 64 << 10;
+/// Bytes streamed in through one connection that are not on disk yet; `Writer.write` waits beyond.
+pub const STREAMED_BYTES_MAX: usize = 4 << 20;
+/// Bytes of ops at which a writer begins another batch.
+pub const WRITER_BATCH_BYTES: usize = 256 << 10;
+/// Batches of one writer on their way to the disk: one that is being committed, and one to go on with.
+pub const WRITER_BATCHES_IN_FLIGHT_MAX: u64 = 2;
 /// Connections over the Unix socket beyond `connections_max`, so that the owner can always get in.
 pub const OWNER_CONNECTIONS_MAX: usize = 16;
 /// Longest text of a refusal that is recorded.
@@ -81,6 +108,8 @@ pub const TRAVERSAL_FACTOR: usize = 8;
 pub const TRAVERSAL_WORDS_MIN: usize = 1024;
 /// Bytes of a message that only lets go of something.
 pub const FINISH_BYTES_MAX: usize = 1024;
+/// Messages that let go of a capability while a waiting call may name it; more end the connection.
+pub const RELEASES_HELD_BACK_MAX: usize = 16_384;
 /// Steps from an answer to the capability meant in it.
 pub const PATH_STEPS_MAX: u32 = 16;
 /// How often answers that are not there yet may stand among the parameters of calls.
@@ -125,6 +154,8 @@ pub struct Limits {
     pub pipeline_depth_max: u32,
     /// Live objects held through one connection.
     pub objects_max: usize,
+    /// Feeds running through one connection.
+    pub subscriptions_max: usize,
     /// Bytes waiting to be sent to one peer before no more is read from it.
     pub backlog_bytes_max: usize,
     /// Time a peer may take to read anything at all while bytes wait for it.
@@ -154,6 +185,7 @@ impl Default for Limits {
             answers_unfinished_max: 4096,
             pipeline_depth_max: 64,
             objects_max: 10_000,
+            subscriptions_max: 1_000,
             backlog_bytes_max: 4 << 20,
             stall_ms_max: 30_000,
             idle_ms_max: 3_600_000,
@@ -193,6 +225,7 @@ impl Limits {
             ("answers_unfinished_max", self.answers_unfinished_max as u64, 16, 1 << 20),
             ("pipeline_depth_max", self.pipeline_depth_max.into(), 4, 1024),
             ("objects_max", self.objects_max as u64, 1, 10_000_000),
+            ("subscriptions_max", self.subscriptions_max as u64, 1, 1_000_000),
             ("backlog_bytes_max", self.backlog_bytes_max as u64, 64 << 10, 4 * GIB),
             ("stall_ms_max", self.stall_ms_max, 100, HOUR_MS),
             ("idle_ms_max", self.idle_ms_max, 1_000, 1000 * HOUR_MS),

@@ -5,5 +5,6 @@
 #![allow(missing_docs, clippy::all, clippy::unwrap_used)]
 
 capnp::generated_code!(pub mod bowline_capnp);
+capnp::generated_code!(pub mod feed_capnp);
 capnp::generated_code!(pub mod root_capnp);
 capnp::generated_code!(pub mod session_capnp);

@@ -1,13 +1,19 @@
-//! One batch inside an open transaction: authority, ledger, rules, record.
+//! One command inside an open transaction.
 
-use super::queue::{Refusal, Submission};
-use crate::model::ids::Cursor;
-use crate::model::ledger::{self, Ack, Decision, Outcome, ProducerState, Receipt};
-use crate::ops::{self, NotApplied, Op, Place};
-use crate::store::{self, StoreError, Tx, producers::ProducerKey};
-use std::collections::BTreeMap;
+mod batch;
 
-/// Why a batch has no ack yet.
+use super::command::{Answer, Command, Compacting, Freed, Registered, Registering, Subscribing};
+use super::queue::Refusal;
+use crate::limits::{
+    COMPACTION_STEP_OPS_MAX, DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX,
+};
+use crate::model::ids::{Cursor, GrantKey};
+use crate::model::registration;
+use crate::ops::Kind;
+use crate::store::logs::LogState;
+use crate::store::{self, StoreError, Tx};
+
+/// Why a command has no answer yet.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// It gets this answer; nothing was written.
@@ -24,129 +30,105 @@ impl From<StoreError> for Failed {
     }
 }
 
-/// Applies a batch as far as the ledger lets it.
-pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Ack, Failed> {
-    // First of all the grant, also for a repeat: a revoked grant gets no recorded answer back.
-    if !store::grants::is_live(tx, batch.grant)? {
-        return Err(Failed::Refused(Refusal::Revoked));
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Failed::Refused(refusal)
     }
+}
 
-    let header = &batch.header;
-    let known = store::producers::get(tx, batch.log, header.producer)?;
-    let state = known.map(|(_, state)| state).unwrap_or_default();
-    let recorded = match known {
-        Some((key, _)) => recorded(tx, key, state, batch)?,
-        None => BTreeMap::new(),
-    };
-    let digests = batch.ops.iter().map(Op::digest);
-    let digest_of = |seq: u64| recorded.get(&seq).map(|receipt| receipt.digest);
-    let plan = ledger::plan(state, header, digests, digest_of)
-        .map_err(|fenced| Failed::Refused(fenced.into()))?;
-
-    let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.repeats + plan.fresh);
-    for seq in (header.first_seq..).take(plan.repeats) {
-        outcomes.push(match recorded.get(&seq) {
-            Some(receipt) => Outcome::Repeat(receipt.decision.clone()),
-            None => Outcome::RepeatDropped,
-        });
-    }
-
-    let mut head = store::logs::head(tx, batch.log)?;
-    let after = ProducerState {
-        epoch: plan.epoch,
-        high: state.high + plan.fresh as u64,
-        acked_through: plan.acked_through,
-    };
-    // A batch that decides nothing leaves no trace, unless it moves the producer on.
-    if plan.fresh > 0 || (known.is_some() && after != state) {
-        let producer = match known {
-            Some((key, _)) => key,
-            None => store::producers::create(tx, batch.log, header.producer, after)?,
-        };
-        let fresh = &batch.ops[plan.repeats..plan.repeats + plan.fresh];
-        let first_fresh = state.high + 1;
-        let receipts = apply_fresh(tx, now_ms, batch, producer, first_fresh, fresh, &mut head)?;
-        if !receipts.is_empty() {
-            store::receipts::keep(tx, producer, first_fresh, &receipts)?;
-            store::logs::set_head(tx, batch.log, head)?;
+/// Carries a command out.
+pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer, Failed> {
+    Ok(match command {
+        Command::Append(batch) => {
+            let (ack, log) = batch::run(tx, now_ms, batch)?;
+            let grown = (ack.cursor > log.head).then_some((batch.log, log.project));
+            Answer::Appended { ack, grown }
         }
-        outcomes.extend(receipts.into_iter().map(|receipt| Outcome::Fresh(receipt.decision)));
-        if known.is_some() {
-            store::producers::set(tx, producer, after)?;
+        Command::Register(registering) => Answer::Registered(register(tx, registering)?),
+        Command::Subscribe(subscribing) => {
+            let Subscribing { grant, log, name, after } = subscribing;
+            authorise(tx, *grant)?;
+            let (known, all) = store::subscriptions::count(tx, *log, name)?;
+            if !known && all >= DURABLE_SUBSCRIPTIONS_PER_LOG_MAX {
+                return Err(Refusal::TooManySubscriptions.into());
+            }
+            Answer::Taken(store::subscriptions::take(tx, *log, name, *after, now_ms)?)
         }
-        if after.acked_through > state.acked_through {
-            store::receipts::drop_through(tx, producer, after.acked_through)?;
+        Command::Acknowledge(ack) => {
+            let moved =
+                store::subscriptions::acknowledge(tx, ack.key, ack.holder, ack.place, now_ms)?;
+            Answer::Done(moved)
         }
-    }
-
-    Ok(Ack {
-        cursor: head,
-        outcomes,
-        next_expected_seq: after.high + 1,
-        floor: after.acked_through + 1,
-        stopped: plan.stop,
+        Command::Forget { grant, log, name } => {
+            authorise(tx, *grant)?;
+            Answer::Done(store::subscriptions::forget(tx, *log, name)?)
+        }
+        Command::Compact(compacting) => Answer::Freed(compact(tx, *compacting)?),
     })
 }
 
-/// What is kept about those ops of the batch that are decided and not acknowledged.
-fn recorded(
-    tx: &Tx<'_>,
-    key: ProducerKey,
-    state: ProducerState,
-    batch: &Submission,
-) -> Result<BTreeMap<u64, Receipt>, StoreError> {
-    let first = batch.header.first_seq.max(state.acked_through + 1);
-    let last = (batch.header.first_seq + batch.ops.len() as u64 - 1).min(state.high);
-    if first > last {
-        return Ok(BTreeMap::new());
+/// First of all the grant, also for a repeat: a revoked grant gets no recorded answer back.
+fn authorise(tx: &Tx<'_>, grant: GrantKey) -> Result<(), Failed> {
+    match store::grants::is_live(tx, grant)? {
+        true => Ok(()),
+        false => Err(Refusal::Revoked.into()),
     }
-    store::receipts::between(tx, key, first, last)
 }
 
-/// Runs the rules of new ops and writes those that changed something into the history.
-fn apply_fresh(
-    tx: &Tx<'_>,
-    now_ms: u64,
-    batch: &Submission,
-    producer: ProducerKey,
-    first_seq: u64,
-    ops: &[Op],
-    head: &mut Cursor,
-) -> Result<Vec<Receipt>, Failed> {
-    let mut receipts = Vec::with_capacity(ops.len());
-    for (seq, op) in (first_seq..).zip(ops) {
-        let place = Place { log: batch.log, cursor: head.next(), now_ms };
-        let rows_before = tx.rows_written();
-        let decision = match ops::apply(tx, place, op) {
-            Ok(effect) => match effect.entry {
-                None => Decision::Unchanged { made: effect.made },
-                Some(entry) => {
-                    let row = store::ops::NewOp {
-                        log: batch.log,
-                        cursor: place.cursor,
-                        producer,
-                        seq,
-                        op_id: op.id(),
-                        granted: batch.grant,
-                        at_ms: now_ms,
-                        kind: entry.kind as u16,
-                        version: entry.version,
-                        payload: &entry.payload,
-                    };
-                    store::ops::append(tx, &row)?;
-                    *head = place.cursor;
-                    Decision::Applied { cursor: place.cursor, made: effect.made }
-                }
-            },
-            Err(NotApplied::Refused(refused)) => {
-                if tx.rows_written() != rows_before {
-                    return Err(Failed::WroteAndRefused);
-                }
-                Decision::Rejected { code: refused.code.name().to_owned(), text: refused.text }
-            }
-            Err(NotApplied::Store(error)) => return Err(Failed::Store(error)),
-        };
-        receipts.push(Receipt { digest: op.digest(), decision });
+/// And with it the object's epoch, if the author of the op named one.
+fn same_epoch(log: &LogState, believed: Option<u64>) -> Result<(), Failed> {
+    match believed {
+        Some(got) if got != log.epoch => {
+            Err(Refusal::EpochStale { current: log.epoch, got }.into())
+        }
+        _ => Ok(()),
     }
-    Ok(receipts)
+}
+
+fn room_for_producer(log: &LogState) -> Result<(), Failed> {
+    match log.producers >= PRODUCERS_PER_LOG_MAX {
+        true => Err(Refusal::TooManyProducers.into()),
+        false => Ok(()),
+    }
+}
+
+fn register(tx: &Tx<'_>, registering: &Registering) -> Result<Registered, Failed> {
+    let Registering { grant, log, registration: asked } = registering;
+    authorise(tx, *grant)?;
+    let state = store::logs::get(tx, *log)?;
+    same_epoch(&state, asked.capability_epoch)?;
+    let known = store::producers::get(tx, *log, asked.producer)?;
+    let before = known.map(|(_, state)| state).unwrap_or_default();
+    let after = registration::register(before, asked).map_err(Refusal::from)?;
+    match known {
+        None => {
+            room_for_producer(&state)?;
+            store::producers::create(tx, *log, asked.producer, after)?;
+        }
+        Some((key, before)) if before != after => {
+            store::producers::set(tx, key, after)?;
+            store::receipts::drop_through(tx, key, after.acked_through)?;
+        }
+        Some(_) => {}
+    }
+    Ok(Registered {
+        epoch: after.epoch,
+        next_expected_seq: after.high + 1,
+        floor: after.acked_through + 1,
+        cursor: state.head,
+    })
+}
+
+/// One step: a bounded piece above the floor.
+fn compact(tx: &Tx<'_>, compacting: Compacting) -> Result<Freed, Failed> {
+    let Compacting { log, through } = compacting;
+    let state = store::logs::get(tx, log)?;
+    let through = through.min(state.head).min(Cursor(state.floor.0 + COMPACTION_STEP_OPS_MAX));
+    if through <= state.floor {
+        return Ok(Freed { floor: state.floor, ..Freed::default() });
+    }
+    let stateless: Vec<u16> =
+        Kind::ALL.into_iter().filter(|kind| !kind.leaves_state()).map(|kind| kind as u16).collect();
+    let (ops, bytes) = store::compaction::raise_floor(tx, log, state, through, &stateless)?;
+    Ok(Freed { floor: through, ops, bytes })
 }

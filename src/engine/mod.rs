@@ -10,30 +10,42 @@
 //! `outcome-unknown`, the store is opened again and settled, and the ledger answers their repeats.
 
 mod apply;
+mod command;
 mod live;
 mod queue;
+mod watch;
 mod writer;
 
+pub use crate::store::subscriptions::Taken;
+pub use command::{
+    Acknowledgement, Compacting, Freed, Registered, Registering, Submission, Subscribing,
+};
 pub use live::LiveLog;
-pub use queue::{Refusal, Submission, Submitted};
+pub use queue::{Refusal, Submitted};
+pub use watch::Watched;
 pub use writer::Fatal;
 
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::model::ids::LogId;
+use crate::model::feed::Stretch;
+use crate::model::ids::{GrantKey, LogId, SubscriptionName};
+use crate::model::ledger::Ack;
 use crate::store::Store;
+use command::{Answer, Command};
 use live::Live;
 use queue::Queue;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
+use watch::Watchtower;
 
 /// A handle to the writer; cheap to clone, and safe to use from any thread.
 #[derive(Clone)]
 pub struct Engine {
     queue: Arc<Queue>,
     live: Arc<Live>,
+    tower: Arc<Watchtower>,
 }
 
 /// The writer's thread, to be joined when the server stops.
@@ -54,24 +66,57 @@ impl Engine {
         let of_writer = queue.clone();
         let live = Arc::new(Live::default());
         let to_announce = live.clone();
+        let tower = Watchtower::start()?;
+        let to_wake = tower.clone();
         let thread = thread::Builder::new().name("writer".into()).spawn(move || {
-            let run = || writer::run(store, &of_writer, &to_announce, clock.as_ref());
+            let run = || writer::run(store, &of_writer, &to_announce, &to_wake, clock.as_ref());
             let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Fatal::Panicked));
             // Nobody may wait for a writer that is gone.
             of_writer.close();
             of_writer.refuse_all(&Refusal::Stopping);
+            to_wake.close();
             if let Err(fatal) = &ended {
                 on_fatal(fatal);
             }
             ended
         })?;
-        Ok((Engine { queue: queue.clone(), live }, Writer { queue, thread }))
+        Ok((Engine { queue: queue.clone(), live, tower }, Writer { queue, thread }))
     }
 
     /// Hands a batch to the writer. It is queued, or refused, when this returns, so the order of calls
     /// is the order of effects; the answer comes once it is on disk.
-    pub fn submit(&self, submission: Submission) -> Submitted {
-        self.queue.push(submission)
+    pub fn submit(&self, submission: Submission) -> Submitted<Ack> {
+        self.queue.push(Command::Append(submission), Answer::ack)
+    }
+
+    /// Announces a run of a producer.
+    pub fn register(&self, registering: Registering) -> Submitted<Registered> {
+        self.queue.push(Command::Register(registering), Answer::registered)
+    }
+
+    /// Takes a named subscription up.
+    pub fn subscribe(&self, subscribing: Subscribing) -> Submitted<Taken> {
+        self.queue.push(Command::Subscribe(subscribing), Answer::taken)
+    }
+
+    /// Moves a named subscription on; answers whether it is still its holder's.
+    pub fn acknowledge(&self, acknowledgement: Acknowledgement) -> Submitted<bool> {
+        self.queue.push(Command::Acknowledge(acknowledgement), Answer::done)
+    }
+
+    /// Drops a named subscription; answers whether there was one.
+    pub fn forget(&self, grant: GrantKey, log: LogId, name: SubscriptionName) -> Submitted<bool> {
+        self.queue.push(Command::Forget { grant, log, name }, Answer::done)
+    }
+
+    /// Compacts a piece of a log.
+    pub fn compact(&self, compacting: Compacting) -> Submitted<Freed> {
+        self.queue.push(Command::Compact(compacting), Answer::freed)
+    }
+
+    /// A stretch of history to be told about, for as long as the result is kept.
+    pub fn watch(&self, stretch: Stretch) -> Arc<Watched> {
+        self.tower.watch(stretch)
     }
 
     /// What is known about a log without asking the store, for as long as the result is kept.

@@ -1,33 +1,14 @@
 //! What waits for the writer: bounded by number and by bytes, and never silently dropped.
 
+use super::command::{Answer, Command};
+use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
 use crate::model::code::{Code, Coded};
-use crate::model::ids::{GrantKey, LogId};
-use crate::model::ledger::{Ack, BatchHeader, Fenced};
-use crate::ops::Op;
+use crate::model::ledger::Fenced;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// A batch of ops for one log, under one authority.
-#[derive(Debug, Clone)]
-pub struct Submission {
-    /// Under which grant.
-    pub grant: GrantKey,
-    /// For which log.
-    pub log: LogId,
-    /// What it says about itself.
-    pub header: BatchHeader,
-    /// What it wants done; never empty.
-    pub ops: Vec<Op>,
-}
-
-impl Submission {
-    fn bytes(&self) -> usize {
-        self.ops.iter().map(Op::bytes).sum()
-    }
-}
-
-/// Why a whole batch got no ack.
+/// Why a command was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// As much is waiting as may wait.
@@ -53,6 +34,24 @@ pub enum Refusal {
     /// The grant is not in force.
     #[error("the grant this object came from was revoked")]
     Revoked,
+    /// The object's epoch is another one by now.
+    #[error(
+        "the op was made under epoch {got} of this object, which is at {current} now; redeem it again"
+    )]
+    EpochStale {
+        /// The epoch in force.
+        current: u64,
+        /// The epoch that came.
+        got: u64,
+    },
+    /// One producer too many.
+    #[error("{PRODUCERS_PER_LOG_MAX} producers have written to this log; write under one of them")]
+    TooManyProducers,
+    /// One named subscription too many.
+    #[error(
+        "this object has {DURABLE_SUBSCRIPTIONS_PER_LOG_MAX} named subscriptions; forget one first"
+    )]
+    TooManySubscriptions,
     /// A fault of ours.
     #[error("the server made a mistake; nothing was done, and its log says more")]
     Internal,
@@ -67,6 +66,9 @@ impl Coded for Refusal {
             Refusal::Store => Code::StorageFailed,
             Refusal::Fenced(fenced) => fenced.code(),
             Refusal::Revoked => Code::Revoked,
+            Refusal::EpochStale { .. } => Code::EpochStale,
+            Refusal::TooManyProducers => Code::TooManyProducers,
+            Refusal::TooManySubscriptions => Code::TooManySubscriptions,
             Refusal::Internal => Code::Internal,
         }
     }
@@ -74,25 +76,30 @@ impl Coded for Refusal {
 
 /// An answer that will come once it is on disk.
 #[derive(Debug)]
-pub struct Submitted(oneshot::Receiver<Result<Ack, Refusal>>);
+pub struct Submitted<T> {
+    answer: oneshot::Receiver<Result<Answer, Refusal>>,
+    /// The part of the answer this command gets.
+    of: fn(Answer) -> Option<T>,
+}
 
-impl Submitted {
-    /// Waits for it. Dropping this wait does not undo the batch.
-    pub async fn answer(self) -> Result<Ack, Refusal> {
+impl<T> Submitted<T> {
+    /// Waits for it. Dropping this wait does not undo the command.
+    pub async fn answer(self) -> Result<T, Refusal> {
         // A writer that died without answering may have committed.
-        self.0.await.unwrap_or(Err(Refusal::Unknown))
+        let answer = self.answer.await.unwrap_or(Err(Refusal::Unknown))?;
+        (self.of)(answer).ok_or(Refusal::Internal)
     }
 }
 
-/// A batch and whoever waits for it.
+/// A command and whoever waits for it.
 pub(super) struct Job {
-    pub(super) submission: Submission,
+    pub(super) command: Command,
     pub(super) bytes: usize,
-    reply: oneshot::Sender<Result<Ack, Refusal>>,
+    reply: oneshot::Sender<Result<Answer, Refusal>>,
 }
 
 impl Job {
-    pub(super) fn answer(self, answer: Result<Ack, Refusal>) {
+    pub(super) fn answer(self, answer: Result<Answer, Refusal>) {
         // Who asked may be gone by now; the ledger remembers for them.
         let _ = self.reply.send(answer);
     }
@@ -118,10 +125,11 @@ impl Queue {
         Self { inner: Mutex::default(), wake: Condvar::new(), commands_max, bytes_max }
     }
 
-    /// Queues a batch, or answers it at once.
-    pub(super) fn push(&self, submission: Submission) -> Submitted {
+    /// Queues a command, or answers it at once.
+    pub(super) fn push<T>(&self, command: Command, of: fn(Answer) -> Option<T>) -> Submitted<T> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { bytes: submission.bytes(), submission, reply };
+        let answer = Submitted { answer, of };
+        let job = Job { bytes: command.bytes(), command, reply };
         let refusal = {
             let mut inner = self.lock();
             let full = inner.jobs.len() >= self.commands_max
@@ -135,12 +143,12 @@ impl Queue {
                     inner.jobs.push_back(job);
                     drop(inner);
                     self.wake.notify_one();
-                    return Submitted(answer);
+                    return answer;
                 }
             }
         };
         job.answer(Err(refusal));
-        Submitted(answer)
+        answer
     }
 
     /// Waits for work and takes as much of it as fits into one transaction; none once the queue is
@@ -200,40 +208,55 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::command::Submission;
     use super::*;
-    use crate::model::ids::{OpId, ProducerId};
-    use crate::ops::Refused;
+    use crate::model::conditions::Conditions;
+    use crate::model::ids::{GrantKey, LogId, OpId, ProducerId};
+    use crate::model::ledger::{Ack, BatchHeader, Mode};
+    use crate::ops::{Op, Refused, Sent};
 
-    fn batch(bytes: usize) -> Submission {
+    fn batch(bytes: usize) -> Command {
         let nothing = Err(Refused { code: Code::OpMalformed, text: String::new() });
-        let op = Op::new(OpId([0; 16]), &vec![0; bytes], nothing);
-        let header =
-            BatchHeader { producer: ProducerId([0; 16]), epoch: 1, first_seq: 1, acked_through: 0 };
-        Submission { grant: GrantKey(1), log: LogId::ROOT, header, ops: vec![op] }
+        let sent = vec![0; bytes];
+        let sent = Sent { bytes: &sent, beside: &[], mode: Mode::Each };
+        let op = Op::new(OpId([0; 16]), sent, Conditions::default(), nothing);
+        let header = BatchHeader {
+            producer: ProducerId([0; 16]),
+            epoch: 1,
+            first_seq: 1,
+            acked_through: 0,
+            capability_epoch: None,
+            mode: Mode::Each,
+            batch: None,
+        };
+        Command::Append(Submission { grant: GrantKey(1), log: LogId::ROOT, header, ops: vec![op] })
     }
 
-    fn refused(submitted: Submitted) -> Option<Refusal> {
-        let mut submitted = submitted;
-        submitted.0.try_recv().ok().map(|answer| answer.unwrap_err())
+    fn push(queue: &Queue, bytes: usize) -> Submitted<Ack> {
+        queue.push(batch(bytes), Answer::ack)
+    }
+
+    fn refused(mut submitted: Submitted<Ack>) -> Option<Refusal> {
+        submitted.answer.try_recv().ok().map(|answer| answer.unwrap_err())
     }
 
     #[test]
     fn a_full_queue_says_so_at_once() {
         let queue = Queue::new(2, 1000);
-        let (_a, _b) = (queue.push(batch(1)), queue.push(batch(1)));
-        assert_eq!(refused(queue.push(batch(1))), Some(Refusal::Overloaded));
+        let (_a, _b) = (push(&queue, 1), push(&queue, 1));
+        assert_eq!(refused(push(&queue, 1)), Some(Refusal::Overloaded));
 
         let queue = Queue::new(100, 1000);
-        let _a = queue.push(batch(600));
-        assert_eq!(refused(queue.push(batch(600))), Some(Refusal::Overloaded), "by bytes");
+        let _a = push(&queue, 600);
+        assert_eq!(refused(push(&queue, 600)), Some(Refusal::Overloaded), "by bytes");
         assert_eq!(queue.take_group(10, 1000).unwrap().len(), 1);
-        assert_eq!(refused(queue.push(batch(5000))), None, "one large batch is always let in");
+        assert_eq!(refused(push(&queue, 5000)), None, "one large batch is always let in");
     }
 
     #[test]
     fn a_group_is_bounded_by_number_and_by_bytes() {
         let queue = Queue::new(100, 10_000);
-        let _waiting: Vec<_> = [10, 10, 10, 500, 500, 2000, 1].map(|n| queue.push(batch(n))).into();
+        let _waiting: Vec<_> = [10, 10, 10, 500, 500, 2000, 1].map(|n| push(&queue, n)).into();
         let take = || queue.take_group(4, 1000).unwrap().iter().map(|job| job.bytes).collect();
         let groups: [Vec<usize>; 4] = [take(), take(), take(), take()];
         assert_eq!(groups, [vec![10, 10, 10, 500], vec![500], vec![2000], vec![1]]);
@@ -242,9 +265,9 @@ mod tests {
     #[test]
     fn a_closed_queue_gives_out_what_it_took_and_takes_no_more() {
         let queue = Queue::new(10, 1000);
-        let _a = queue.push(batch(1));
+        let _a = push(&queue, 1);
         queue.close();
-        assert_eq!(refused(queue.push(batch(1))), Some(Refusal::Stopping));
+        assert_eq!(refused(push(&queue, 1)), Some(Refusal::Stopping));
         assert!(queue.take_group(10, 1000).is_some());
         assert!(queue.take_group(10, 1000).is_none());
     }
@@ -252,11 +275,11 @@ mod tests {
     #[test]
     fn while_recovering_new_work_is_refused_and_old_work_waits() {
         let queue = Queue::new(10, 1000);
-        let waiting = queue.push(batch(1));
+        let waiting = push(&queue, 1);
         queue.set_recovering(true);
-        assert_eq!(refused(queue.push(batch(1))), Some(Refusal::Recovering));
+        assert_eq!(refused(push(&queue, 1)), Some(Refusal::Recovering));
         queue.set_recovering(false);
-        assert_eq!(refused(queue.push(batch(1))), None);
+        assert_eq!(refused(push(&queue, 1)), None);
         queue.refuse_all(&Refusal::Recovering);
         assert_eq!(refused(waiting), Some(Refusal::Recovering));
         assert_eq!(queue.lock().bytes, 0, "and the room is free again");

@@ -1,14 +1,16 @@
 //! The writer's loop: take a group, apply it, commit, reply. And what to do when the disk fails.
 
 use super::apply::{self, Failed};
+use super::command::Answer;
 use super::live::Live;
 use super::queue::{Job, Queue, Refusal};
+use super::watch::Watchtower;
 use crate::clock::Clock;
 use crate::limits::{
     COMMIT_FAILURES_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, REOPEN_ATTEMPTS_MAX, WAL_BYTES_MAX,
     WAL_LOOK_EVERY,
 };
-use crate::model::ledger::Ack;
+use crate::model::ids::LogId;
 use crate::store::{Store, StoreError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -35,7 +37,7 @@ pub enum Fatal {
 /// How a transaction ended.
 enum Ended {
     /// It is on disk, with an answer for each job.
-    Committed(Vec<Result<Ack, Refusal>>),
+    Committed(Vec<Result<Answer, Refusal>>),
     /// It may be on disk.
     Unknown(StoreError),
     /// It is not on disk: job number `at` could not be done.
@@ -48,6 +50,7 @@ pub(super) fn run(
     mut store: Store,
     queue: &Queue,
     live: &Live,
+    tower: &Watchtower,
     clock: &dyn Clock,
 ) -> Result<(), Fatal> {
     let mut failures_in_a_row = 0;
@@ -65,10 +68,12 @@ pub(super) fn run(
             match transact(&mut store, &waiting, clock.now_ms()) {
                 Ended::Committed(answers) => {
                     failures_in_a_row = 0;
-                    live.changed(waiting.iter().map(|job| job.submission.log));
+                    live.changed(waiting.iter().filter_map(|job| job.command.changes()));
+                    let grown: Vec<_> = answers.iter().filter_map(grown).collect();
                     for (job, answer) in waiting.drain(..).zip(answers) {
                         job.answer(answer);
                     }
+                    tower.grew(grown);
                 }
                 Ended::Undone { at, why } => waiting.remove(at).answer(Err(why)),
                 Ended::NotBegun(StoreError::Busy) => {
@@ -85,8 +90,9 @@ pub(super) fn run(
                     // Whoever hears "unknown" and asks again at once must not find an open queue.
                     queue.set_recovering(true);
                     // It may have landed.
-                    live.changed(waiting.iter().map(|job| job.submission.log));
+                    live.changed(waiting.iter().filter_map(|job| job.command.changes()));
                     answer_all(&mut waiting, &Refusal::Unknown);
+                    tower.may_have_grown();
                     recover(&mut store, queue, &mut failures_in_a_row, error)?;
                 }
             }
@@ -97,6 +103,14 @@ pub(super) fn run(
         tracing::warn!(%error, "the write-ahead log could not be folded into the database");
     }
     Ok(())
+}
+
+/// The log an answer tells has grown, and the project it belongs to.
+fn grown(answer: &Result<Answer, Refusal>) -> Option<(LogId, Option<LogId>)> {
+    match answer {
+        Ok(Answer::Appended { grown, .. }) => *grown,
+        _ => None,
+    }
 }
 
 fn answer_all(waiting: &mut Vec<Job>, refusal: &Refusal) {
@@ -114,9 +128,9 @@ fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
     };
     let mut answers = Vec::with_capacity(jobs.len());
     for (at, job) in jobs.iter().enumerate() {
-        let ran = catch_unwind(AssertUnwindSafe(|| apply::run(&tx, now_ms, &job.submission)));
+        let ran = catch_unwind(AssertUnwindSafe(|| apply::run(&tx, now_ms, &job.command)));
         answers.push(match ran {
-            Ok(Ok(ack)) => Ok(ack),
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Failed::Refused(refusal))) => Err(refusal),
             Ok(Err(Failed::Store(error))) => {
                 tracing::error!(%error, "a command failed in the store");

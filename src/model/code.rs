@@ -85,6 +85,8 @@ codes! {
         "The project has no session with this id.";
     MessageExists, "message-exists", No,
         "The session has a message with the chosen id.";
+    MessageNotFound, "message-not-found", No,
+        "The session has no message with this id.";
     MessageMalformed, "message-malformed", No,
         "The call's parameters could not be read: a text is not UTF-8, or the structure is damaged or nested too deeply.";
     OpHeaderMalformed, "op-header-malformed", No,
@@ -103,6 +105,20 @@ codes! {
         "The server knows another op under this number. Two clients share a producer id, or the op was changed after it was first sent.";
     SeqForgotten, "seq-forgotten", No,
         "A client that took over a producer repeats numbers its predecessor acknowledged, so the server cannot tell whether they were the same ops. Look what is there, then go on from the number it expects.";
+    BatchRegrouped, "batch-regrouped", No,
+        "An atomic batch was sent again with other ops around it. Send it as it was, and new ops in another batch.";
+    BatchUndone, "batch-undone", No,
+        "Another op of the same atomic batch was rejected, so this one did not happen either.";
+    DependencyFailed, "dependency-failed", No,
+        "An op this one depends on was rejected.";
+    DependencyForgotten, "dependency-forgotten", No,
+        "The result of an op this one depends on was acknowledged and dropped, so the server cannot tell whether it was rejected. Depend only on ops whose results are not acknowledged.";
+    CursorConflict, "cursor-conflict", No,
+        "The log does not end where the op expects it to: somebody else has written. Look what is there, then send a new op.";
+    EpochStale, "epoch-stale", No,
+        "The object's epoch has changed since the op was made. Redeem the object again, and send the op with the new epoch if it still makes sense.";
+    TooManyProducers, "too-many-producers", No,
+        "As many producers as the server allows have written to this log. Write under one that exists.";
     ProducerFenced, "producer-fenced", No,
         "Another client has taken over this producer with a higher epoch. Stop writing.";
     WindowFull, "window-full", No,
@@ -125,6 +141,12 @@ codes! {
         "This connection holds as many unreleased answers as the server allows. Release some.";
     PipelineTooDeep, "pipeline-too-deep", Later,
         "Too many calls are chained on an answer that is not there yet. Wait for it, then go on.";
+    CursorAhead, "cursor-ahead", No,
+        "The place asked for lies behind the end of the history. The server's data was replaced by an older copy, or the place belongs to another object.";
+    SubscriptionTaken, "subscription-taken", No,
+        "Another client has taken up the subscription of this name, or it was forgotten.";
+    TooManySubscriptions, "too-many-subscriptions", Later,
+        "As many feeds run through this connection, or as many named subscriptions are kept for this object, as the server allows. End or forget some.";
     ShuttingDown, "shutting-down", Reconnect,
         "The server is stopping. The call was not taken; send it again once the server is back.";
     ConnectionEnded, "connection-ended", Reconnect,

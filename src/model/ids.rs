@@ -31,6 +31,10 @@ byte_ids! {
     ProducerId;
     /// One op, made by the client before it is first sent.
     OpId;
+    /// A batch, if its author gave it a name.
+    BatchId;
+    /// One run of a producer.
+    InstanceId;
     /// The public half of a sturdy ref.
     GrantId;
     /// The data of one server, wherever it runs.
@@ -83,6 +87,8 @@ text_ids! {
     ProjectId, "prj";
     /// Names a session on this server.
     SessionId, "ses";
+    /// Names a durable subscription of one object.
+    SubscriptionName, "sub";
     /// Names a message in its session.
     MessageId, "msg";
 }

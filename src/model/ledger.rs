@@ -5,7 +5,8 @@
 
 use crate::limits::WINDOW_OPS_MAX;
 use crate::model::code::{Code, Coded};
-use crate::model::ids::{Cursor, Digest, OpId, ProducerId};
+use crate::model::conditions::Conflict;
+use crate::model::ids::{BatchId, Cursor, Digest, InstanceId, OpId, ProducerId};
 use crate::model::infos::{ProjectKey, SessionKey};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,24 @@ pub struct BatchHeader {
     pub first_seq: u64,
     /// Results up to here need not be kept.
     pub acked_through: u64,
+    /// The object's epoch its author believed in, if that matters.
+    pub capability_epoch: Option<u64>,
+    /// What one op's rejection means to the others.
+    pub mode: Mode,
+    /// What its author calls it.
+    pub batch: Option<BatchId>,
+}
+
+/// What one op's rejection means to the others of its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Each,
+    /// Those behind it are rejected too.
+    Chain,
+    /// All of them are rejected.
+    Atomic,
 }
 
 /// What the store knows about a producer in one log.
@@ -27,6 +46,8 @@ pub struct BatchHeader {
 pub struct ProducerState {
     /// The highest epoch seen; 0 for a producer that never wrote.
     pub epoch: u32,
+    /// The run that registered that epoch, if one did.
+    pub instance: Option<InstanceId>,
     /// The last number decided.
     pub high: u64,
     /// Results up to here have been dropped.
@@ -64,6 +85,15 @@ pub enum Decision {
         /// For people.
         text: String,
     },
+    /// Nor will this one: the log did not end where its author thought.
+    Conflicted(Conflict),
+}
+
+impl Decision {
+    /// Whether what depends on this op may go on.
+    pub fn happened(&self) -> bool {
+        matches!(self, Decision::Applied { .. } | Decision::Unchanged { .. })
+    }
 }
 
 /// A recipe for the capability an op returns, so that a repeat can be given the same object.
@@ -93,6 +123,8 @@ pub enum Outcome {
 pub struct Ack {
     /// Where the log ends now.
     pub cursor: Cursor,
+    /// The number of the op the first outcome is about.
+    pub first_seq: u64,
     /// One for each op that was decided.
     pub outcomes: Vec<Outcome>,
     /// The number taken next.
@@ -140,6 +172,15 @@ pub enum Stop {
         /// The first op not looked at.
         next: u64,
     },
+    /// An atomic batch was sent again, but not as it was.
+    #[error(
+        "the ops before {next} were decided as a batch without this one; send an atomic batch again as \
+         it was, and new ops from {next} on in another"
+    )]
+    Regrouped {
+        /// The first op that is new.
+        next: u64,
+    },
 }
 
 impl Coded for Stop {
@@ -149,6 +190,7 @@ impl Coded for Stop {
             Stop::Reused { .. } => Code::OpReused,
             Stop::Forgotten { .. } => Code::SeqForgotten,
             Stop::WindowFull { .. } => Code::WindowFull,
+            Stop::Regrouped { .. } => Code::BatchRegrouped,
         }
     }
 }
@@ -230,18 +272,62 @@ pub fn plan(
         }
     }
 
+    if header.mode == Mode::Atomic && repeats > 0 && repeats < count {
+        return plan(repeats, 0, Some(Stop::Regrouped { next: expected }));
+    }
     let kept = state.high - acked_through;
     let room = usize::try_from(WINDOW_OPS_MAX.saturating_sub(kept)).unwrap_or(usize::MAX);
-    let fresh = (count - repeats).min(room);
+    let mut fresh = (count - repeats).min(room);
+    if header.mode == Mode::Atomic && fresh < count - repeats {
+        fresh = 0;
+    }
     let stop = (repeats + fresh < count)
         .then_some(Stop::WindowFull { next: header.first_seq + (repeats + fresh) as u64 });
     plan(repeats, fresh, stop)
 }
 
-/// The content of an op, as the ledger compares it.
-pub fn digest(op_id: OpId, sent: &[u8]) -> Digest {
+/// An atomic batch in which an op was rejected: that one keeps its reason, the others did not happen
+/// either. As it is when nothing was rejected.
+pub fn all_or_nothing(first_seq: u64, decisions: Vec<Decision>) -> Vec<Decision> {
+    let Some(at) = decisions.iter().position(|decision| !decision.happened()) else {
+        return decisions;
+    };
+    let undone = Undone { culprit: first_seq + at as u64 };
+    let (code, text) = (undone.code().name(), undone.to_string());
+    decisions
+        .into_iter()
+        .map(|decision| match decision.happened() {
+            true => Decision::Rejected { code: code.to_owned(), text: text.clone() },
+            false => decision,
+        })
+        .collect()
+}
+
+/// An op of an atomic batch did not happen because another one could not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("op {culprit} of the same atomic batch was rejected, so this one did not happen either")]
+pub struct Undone {
+    /// Which.
+    pub culprit: u64,
+}
+
+impl Coded for Undone {
+    fn code(&self) -> Code {
+        Code::BatchUndone
+    }
+}
+
+/// The content of an op, as the ledger compares it: what it says, and under which conditions.
+///
+/// `sent` delimits itself, so what follows it cannot be taken for a part of it.
+pub fn digest(op_id: OpId, sent: &[u8], mode: Mode, beside: &[u8]) -> Digest {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&op_id.0).update(sent);
+    hasher.update(&op_id.0).update(sent).update(beside);
+    hasher.update(match mode {
+        Mode::Each => b"",
+        Mode::Chain => b"chain",
+        Mode::Atomic => b"atomic",
+    });
     let mut half = [0; 16];
     hasher.finalize_xof().fill(&mut half);
     Digest(half)
@@ -257,23 +343,41 @@ mod tests {
         Digest([letter as u8; 16])
     }
 
-    /// `state` is "epoch/acked..high", `batch` is "epoch/first:letters", letters stand for contents;
-    /// the op recorded under number n says the n-th letter of the alphabet.
+    fn header() -> BatchHeader {
+        BatchHeader {
+            producer: PRODUCER,
+            epoch: 1,
+            first_seq: 1,
+            acked_through: 0,
+            capability_epoch: None,
+            mode: Mode::Each,
+            batch: None,
+        }
+    }
+
+    /// `state` is "epoch/acked..high", `batch` is "epoch/first:letters" with a `!` behind it if it is
+    /// atomic; letters stand for contents, and the op recorded under number n says the n-th letter of the
+    /// alphabet.
     fn check(state: &str, batch: &str, want: &str) {
+        let (batch, mode) = match batch.strip_suffix('!') {
+            Some(batch) => (batch, Mode::Atomic),
+            None => (batch, Mode::Each),
+        };
         let (epoch, rest) = state.split_once('/').unwrap();
         let (acked, high) = rest.split_once("..").unwrap();
         let state = ProducerState {
             epoch: epoch.parse().unwrap(),
             high: high.parse().unwrap(),
             acked_through: acked.parse().unwrap(),
+            instance: None,
         };
         let (epoch, rest) = batch.split_once('/').unwrap();
         let (first, letters) = rest.split_once(':').unwrap();
         let header = BatchHeader {
-            producer: PRODUCER,
             epoch: epoch.parse().unwrap(),
             first_seq: first.parse().unwrap(),
-            acked_through: 0,
+            mode,
+            ..header()
         };
         let digests: Vec<_> = letters.chars().map(digest_of).collect();
         let recorded = |seq: u64| {
@@ -310,11 +414,39 @@ mod tests {
     }
 
     #[test]
+    fn an_atomic_batch_is_taken_whole_or_not_at_all() {
+        check("1/0..3", "1/4:de!", "0+2");
+        check("1/0..3", "1/2:bc!", "2+0"); // sent again
+        check("1/0..3", "1/2:bcd!", "2+0 batch-regrouped"); // sent again, with more
+        check("1/0..3", "1/5:ef!", "0+0 seq-gap");
+        check("1/0..3", "1/3:xd!", "0+0 op-reused");
+        let state = ProducerState { epoch: 1, high: WINDOW_OPS_MAX - 1, ..Default::default() };
+        let header = BatchHeader { first_seq: WINDOW_OPS_MAX, mode: Mode::Atomic, ..header() };
+        let got = plan(state, &header, [digest_of('x'); 2].into_iter(), |_| None).unwrap();
+        assert_eq!((got.repeats, got.fresh), (0, 0), "there is room for one of two");
+        assert_eq!(got.stop, Some(Stop::WindowFull { next: WINDOW_OPS_MAX }));
+    }
+
+    #[test]
+    fn one_rejection_undoes_an_atomic_batch_and_keeps_its_own_reason() {
+        let applied = |n| Decision::Applied { cursor: Cursor(n), made: Made::Nothing };
+        let no = Decision::Rejected { code: "message-exists".into(), text: "no".into() };
+        let fine = vec![applied(1), applied(2)];
+        assert_eq!(all_or_nothing(5, fine.clone()), fine);
+        let got = all_or_nothing(5, vec![applied(1), no.clone(), applied(2)]);
+        assert_eq!(got[1], no);
+        for at in [0, 2] {
+            let Decision::Rejected { code, text } = &got[at] else { panic!("{:?}", got[at]) };
+            assert_eq!(code, "batch-undone");
+            assert!(text.contains("op 6"), "{text}");
+        }
+    }
+
+    #[test]
     fn a_full_window_takes_what_fits_and_says_where_it_stopped() {
         let high = WINDOW_OPS_MAX - 1;
-        let state = ProducerState { epoch: 1, high, acked_through: 0 };
-        let header =
-            BatchHeader { producer: PRODUCER, epoch: 1, first_seq: high + 1, acked_through: 0 };
+        let state = ProducerState { epoch: 1, high, ..Default::default() };
+        let header = BatchHeader { first_seq: high + 1, ..header() };
         let three = || [digest_of('x'); 3].into_iter();
         let got = plan(state, &header, three(), |_| None).unwrap();
         assert_eq!((got.repeats, got.fresh), (0, 1));
@@ -327,9 +459,8 @@ mod tests {
 
     #[test]
     fn nobody_can_acknowledge_the_future() {
-        let state = ProducerState { epoch: 1, high: 3, acked_through: 2 };
-        let header =
-            BatchHeader { producer: PRODUCER, epoch: 1, first_seq: 4, acked_through: u64::MAX };
+        let state = ProducerState { epoch: 1, high: 3, acked_through: 2, instance: None };
+        let header = BatchHeader { first_seq: 4, acked_through: u64::MAX, ..header() };
         let got = plan(state, &header, [digest_of('d')].into_iter(), |_| None).unwrap();
         assert_eq!(got.acked_through, 3);
         let older = BatchHeader { acked_through: 1, ..header };
@@ -338,11 +469,14 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_covers_id_and_content() {
+    fn the_digest_covers_id_content_and_conditions() {
         let op = OpId([1; 16]);
-        let one = digest(op, b"x");
-        assert_ne!(one, digest(OpId([2; 16]), b"x"));
-        assert_ne!(one, digest(op, b"y"));
-        assert_eq!(one, digest(op, b"x"));
+        let one = digest(op, b"x", Mode::Each, b"");
+        assert_eq!(one, digest(op, b"x", Mode::Each, b""));
+        assert_ne!(one, digest(OpId([2; 16]), b"x", Mode::Each, b""));
+        assert_ne!(one, digest(op, b"y", Mode::Each, b""));
+        assert_ne!(one, digest(op, b"x", Mode::Atomic, b""));
+        assert_ne!(one, digest(op, b"x", Mode::Chain, b""));
+        assert_ne!(one, digest(op, b"x", Mode::Each, b"z"));
     }
 }

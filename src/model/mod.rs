@@ -4,9 +4,13 @@
 //! rule can be tested with plain data and used by the server and by clients alike.
 
 pub mod code;
+pub mod conditions;
+pub mod feed;
+pub mod history;
 pub mod ids;
 pub mod infos;
 pub mod ledger;
 pub mod page;
+pub mod registration;
 pub mod rights;
 pub mod sturdy_ref;

@@ -3,11 +3,13 @@
 use super::{Effect, Kind, NotApplied, Place, entry};
 use crate::limits::TITLE_BYTES_MAX;
 use crate::model::code::{Code, Coded};
-use crate::model::ids::{Cursor, OpId, SessionId};
-use crate::model::infos::{SessionInfo, SessionKey};
+use crate::model::ids::{OpId, SessionId};
+use crate::model::infos::SessionKey;
 use crate::model::ledger::Made;
-use crate::store::{self, Tx};
-use serde::Serialize;
+use crate::store::sessions::NewSession;
+use crate::store::{self, StoreError, Tx};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What somebody wants made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +46,26 @@ impl Coded for Error {
 }
 
 /// How it stands in the history, version 1.
-#[derive(Serialize)]
-struct V1<'a> {
-    key: &'a SessionKey,
-    title: &'a str,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCreated<'a> {
+    /// The session.
+    pub key: SessionKey,
+    /// Its title then.
+    pub title: Cow<'a, str>,
+}
+
+impl SessionCreated<'_> {
+    /// What follows from it.
+    pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
+        let info = NewSession {
+            id: &self.key.id,
+            title: &self.title,
+            cursor: place.cursor,
+            created_at_ms: place.now_ms,
+        };
+        store::sessions::create(tx, self.key.log, place.log, &info)?;
+        store::projects::count_session(tx, place.log)
+    }
 }
 
 impl CreateSession {
@@ -69,20 +87,13 @@ impl CreateSession {
         if store::sessions::log_of(tx, &id)?.is_some() {
             return Err(Error::Exists(id).into());
         }
-        let project = store::projects::info(tx, place.log)?.ok_or(Error::ProjectNotFound)?;
-
-        let key = SessionKey { log: store::logs::create(tx)?, id };
-        let info = SessionInfo {
-            id: key.id.clone(),
-            project_id: project.id,
-            title: self.title.clone(),
-            created_at_ms: place.now_ms,
-            cursor: place.cursor,
-            head: Cursor(0),
-        };
-        store::sessions::create(tx, key.log, place.log, &info)?;
-        store::projects::count_session(tx, place.log)?;
-        let entry = entry(Kind::CreateSession, 1, &V1 { key: &key, title: &self.title })?;
-        Ok(Effect { made: Made::Session(key), entry })
+        if store::projects::info(tx, place.log)?.is_none() {
+            return Err(Error::ProjectNotFound.into());
+        }
+        let key = SessionKey { log: store::logs::create(tx, place.log)?, id };
+        let created = SessionCreated { key, title: self.title.as_str().into() };
+        created.project(tx, place)?;
+        let entry = entry(Kind::CreateSession, 1, &created)?;
+        Ok(Effect { made: Made::Session(created.key), entry })
     }
 }

@@ -7,15 +7,24 @@
 pub mod create_session;
 pub mod open_project;
 pub mod put_message;
+pub mod remove_message;
+pub mod said;
+pub mod set_history;
+pub mod set_title;
 
-pub use create_session::CreateSession;
-pub use open_project::OpenProject;
-pub use put_message::PutMessage;
+pub use create_session::{CreateSession, SessionCreated};
+pub use open_project::{OpenProject, ProjectOpened};
+pub use put_message::{MessagePut, PutMessage};
+pub use remove_message::{MessageRemoved, RemoveMessage};
+pub use said::Said;
+pub use set_history::{HistorySet, SetHistory};
+pub use set_title::{SetTitle, TitleSet};
 
 use crate::limits::{OP_PAYLOAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
 use crate::model::code::{Code, Coded};
+use crate::model::conditions::Conditions;
 use crate::model::ids::{Cursor, Digest, LogId, OpId};
-use crate::model::ledger::{self, Made};
+use crate::model::ledger::{self, Made, Mode};
 use crate::store::{StoreError, Tx};
 
 /// What an op says. Numbers are stored; a retired one stays taken.
@@ -27,6 +36,35 @@ pub enum Kind {
     CreateSession = 2,
     /// See [`put_message`].
     PutMessage = 3,
+    /// See [`remove_message`].
+    RemoveMessage = 4,
+    /// See [`set_title`].
+    SetTitle = 5,
+    /// See [`set_history`].
+    SetHistory = 6,
+}
+
+impl Kind {
+    /// Every kind there is.
+    pub const ALL: [Kind; 6] = [
+        Kind::OpenProject,
+        Kind::CreateSession,
+        Kind::PutMessage,
+        Kind::RemoveMessage,
+        Kind::SetTitle,
+        Kind::SetHistory,
+    ];
+
+    /// The kind behind a stored number.
+    pub fn from_number(number: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u16 == number)
+    }
+
+    /// Whether the state still shows such an op as long as nothing has replaced it. One that only takes
+    /// away leaves nothing to keep.
+    pub fn leaves_state(self) -> bool {
+        !matches!(self, Kind::RemoveMessage)
+    }
 }
 
 /// A change somebody wants.
@@ -38,6 +76,12 @@ pub enum Action {
     CreateSession(CreateSession),
     /// See [`put_message`].
     PutMessage(PutMessage),
+    /// See [`remove_message`].
+    RemoveMessage(RemoveMessage),
+    /// See [`set_title`].
+    SetTitle(SetTitle),
+    /// See [`set_history`].
+    SetHistory(SetHistory),
 }
 
 /// One op as the engine takes it: the change wanted, and what the ledger knows it by.
@@ -46,22 +90,38 @@ pub struct Op {
     id: OpId,
     digest: Digest,
     bytes: usize,
+    conditions: Conditions,
     action: Result<Action, Refused>,
 }
 
+/// What a client sent, as the ledger compares it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent<'a> {
+    /// In a form that is the same whenever the same is sent.
+    pub bytes: &'a [u8],
+    /// Whatever else belongs to the op and is not among the bytes.
+    pub beside: &'a [u8],
+    /// How its batch is to be taken.
+    pub mode: Mode,
+}
+
 impl Op {
-    /// An op whose meaning is `action`, or the reason why it has none. `sent` is what the client sent,
-    /// in a form that is the same whenever the same is sent: the ledger compares by it.
+    /// An op whose meaning is `action`, or the reason why it has none, to be tried under `conditions`.
     ///
     /// A bad argument becomes an op too: it is refused under its number, so that it does not hold up
     /// the ops behind it.
-    pub fn new<E: Into<Refused>>(id: OpId, sent: &[u8], action: Result<Action, E>) -> Self {
-        let digest = ledger::digest(id, sent);
-        let action = match sent.len() {
+    pub fn new<E: Into<Refused>>(
+        id: OpId,
+        sent: Sent<'_>,
+        conditions: Conditions,
+        action: Result<Action, E>,
+    ) -> Self {
+        let digest = ledger::digest(id, sent.bytes, sent.mode, sent.beside);
+        let action = match sent.bytes.len() {
             bytes if bytes > OP_PAYLOAD_BYTES_MAX => Err(TooLarge { bytes }.into()),
             _ => action.map_err(Into::into),
         };
-        Self { id, digest, bytes: sent.len(), action }
+        Self { id, digest, bytes: sent.bytes.len(), conditions, action }
     }
 
     /// Its name.
@@ -72,6 +132,11 @@ impl Op {
     /// What the ledger compares.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// Under which conditions it may be tried.
+    pub fn conditions(&self) -> &Conditions {
+        &self.conditions
     }
 
     /// What it takes up in a queue.
@@ -136,6 +201,8 @@ pub(crate) struct Effect<'a> {
 pub(crate) struct Entry<'a> {
     pub(crate) kind: Kind,
     pub(crate) version: u16,
+    /// The op in the same log whose effect is gone with this one.
+    pub(crate) replaces: Option<Cursor>,
     pub(crate) payload: std::borrow::Cow<'a, [u8]>,
 }
 
@@ -167,6 +234,9 @@ pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<
         Ok(Action::OpenProject(action)) => action.apply(tx, place, op.id),
         Ok(Action::CreateSession(action)) => action.apply(tx, place, op.id),
         Ok(Action::PutMessage(action)) => action.apply(tx, place),
+        Ok(Action::RemoveMessage(action)) => action.apply(tx, place),
+        Ok(Action::SetTitle(action)) => action.apply(tx, place),
+        Ok(Action::SetHistory(action)) => action.apply(tx, place),
     }
 }
 
@@ -176,7 +246,17 @@ fn entry<T: serde::Serialize>(
     version: u16,
     payload: &T,
 ) -> Result<Option<Entry<'static>>, NotApplied> {
+    entry_replacing(None, kind, version, payload)
+}
+
+/// The same for an op that makes an earlier one in the same log count no more.
+fn entry_replacing<T: serde::Serialize>(
+    replaces: Option<Cursor>,
+    kind: Kind,
+    version: u16,
+    payload: &T,
+) -> Result<Option<Entry<'static>>, NotApplied> {
     let payload = postcard::to_stdvec(payload)
         .map_err(|error| StoreError::Other(format!("an op could not be encoded: {error}")))?;
-    Ok(Some(Entry { kind, version, payload: payload.into() }))
+    Ok(Some(Entry { kind, version, replaces, payload: payload.into() }))
 }

@@ -6,8 +6,9 @@ use crate::model::code::{Code, Coded};
 use crate::model::ids::{OpId, ProjectId};
 use crate::model::infos::{ProjectInfo, ProjectKey};
 use crate::model::ledger::Made;
-use crate::store::{self, Tx};
-use serde::Serialize;
+use crate::store::{self, StoreError, Tx};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What somebody wants opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +65,29 @@ impl Coded for Error {
 }
 
 /// How it stands in the history, version 1.
-#[derive(Serialize)]
-struct V1<'a> {
-    key: &'a ProjectKey,
-    directory: &'a str,
-    name: &'a str,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProjectOpened<'a> {
+    /// The project.
+    pub key: ProjectKey,
+    /// Its directory.
+    pub directory: Cow<'a, str>,
+    /// Its name.
+    pub name: Cow<'a, str>,
+}
+
+impl ProjectOpened<'_> {
+    /// What follows from it.
+    pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
+        let info = ProjectInfo {
+            id: self.key.id.clone(),
+            directory: self.directory.clone().into_owned(),
+            name: self.name.clone().into_owned(),
+            created_at_ms: place.now_ms,
+            cursor: place.cursor,
+            session_count: 0,
+        };
+        store::projects::create(tx, self.key.log, &info)
+    }
 }
 
 impl OpenProject {
@@ -108,19 +127,14 @@ impl OpenProject {
             return Err(Error::IdTaken(id).into());
         }
 
-        let key = ProjectKey { log: store::logs::create(tx)?, id };
-        let info = ProjectInfo {
-            id: key.id.clone(),
-            directory: self.directory.clone(),
-            name: self.name.clone(),
-            created_at_ms: place.now_ms,
-            cursor: place.cursor,
-            session_count: 0,
+        let opened = ProjectOpened {
+            key: ProjectKey { log: store::logs::create_for_project(tx)?, id },
+            directory: self.directory.as_str().into(),
+            name: self.name.as_str().into(),
         };
-        store::projects::create(tx, key.log, &info)?;
-        let logged = V1 { key: &key, directory: &self.directory, name: &self.name };
-        let entry = entry(Kind::OpenProject, 1, &logged)?;
-        Ok(Effect { made: Made::Project(key), entry })
+        opened.project(tx, place)?;
+        let entry = entry(Kind::OpenProject, 1, &opened)?;
+        Ok(Effect { made: Made::Project(opened.key), entry })
     }
 }
 

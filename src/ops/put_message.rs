@@ -38,8 +38,42 @@ impl Coded for Error {
 /// How it stands in the history, version 1: this head, then the content as the wire has it.
 #[derive(Serialize, Deserialize)]
 struct HeadV1<'a> {
+    #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     role: Role,
+}
+
+/// A message of the history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessagePut<'a> {
+    /// Its id.
+    pub id: MessageId,
+    /// Who said it.
+    pub role: Role,
+    /// What it says, in the encoding of the wire.
+    pub content: Cow<'a, [u8]>,
+}
+
+impl<'a> MessagePut<'a> {
+    /// From the history. The id is made from the op's name if none was given.
+    pub(super) fn read(op: OpId, payload: &'a [u8]) -> Result<Self, postcard::Error> {
+        let (head, content) = postcard::take_from_bytes::<HeadV1<'_>>(payload)?;
+        let id = match head.id {
+            Some(id) => {
+                MessageId::parse(&id).map_err(|_| postcard::Error::DeserializeBadEncoding)?
+            }
+            None => MessageId::made_by(op),
+        };
+        Ok(Self { id, role: head.role, content: content.into() })
+    }
+
+    /// What follows from it.
+    pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
+        match store::messages::add(tx, place.log, place.cursor, &self.id, self.role)? {
+            true => Ok(()),
+            false => Err(StoreError::Corrupt(format!("two messages with the id {}", self.id))),
+        }
+    }
 }
 
 impl PutMessage {
@@ -64,11 +98,16 @@ impl PutMessage {
     }
 
     pub(super) fn apply(&self, tx: &Tx<'_>, place: Place) -> Result<Effect<'_>, NotApplied> {
+        // Adding and looking whether it is there are one walk through the index.
         if !store::messages::add(tx, place.log, place.cursor, &self.id, self.role)? {
             return Err(Error::Exists(self.id.clone()).into());
         }
-        let entry =
-            Entry { kind: Kind::PutMessage, version: 1, payload: Cow::Borrowed(&self.payload) };
+        let entry = Entry {
+            kind: Kind::PutMessage,
+            version: 1,
+            replaces: None,
+            payload: Cow::Borrowed(&self.payload),
+        };
         Ok(Effect { made: Made::Nothing, entry: Some(entry) })
     }
 }
@@ -79,9 +118,13 @@ mod tests {
 
     #[test]
     fn the_content_comes_back_as_it_was() {
+        let op = OpId([1; 16]);
         for id in [None, Some(MessageId::parse("m1").unwrap())] {
-            let message = PutMessage::new(OpId([1; 16]), id, Role::Tool, b"content");
+            let message = PutMessage::new(op, id.clone(), Role::Tool, b"content");
             assert_eq!(PutMessage::content(1, &message.payload).unwrap(), b"content");
+            let read = MessagePut::read(op, &message.payload).unwrap();
+            assert_eq!(read.id, id.unwrap_or_else(|| MessageId::made_by(op)));
+            assert_eq!((read.role, &*read.content), (Role::Tool, b"content".as_slice()));
         }
         assert!(PutMessage::content(2, b"").is_err());
         assert!(PutMessage::content(1, b"").is_err());

@@ -9,7 +9,9 @@ mod redeem;
 pub use readers::{Readers, ReadersError};
 pub use redeem::{Object, RedeemError, Redeemed};
 
+use crate::limits::FEED_PAGE_ITEMS_MAX;
 use crate::model::code::{Code, Coded};
+use crate::model::feed::{FeedPage, Stretch};
 use crate::model::ids::{LogId, ProjectId, SessionId};
 use crate::model::infos::{
     MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
@@ -121,6 +123,21 @@ impl Readers {
         page: Page,
     ) -> Result<Paged<SessionInfo>, QueryError> {
         self.ask(move |read| Ok(store::sessions::page(read, project, page)?)).await
+    }
+
+    /// A piece of a feed: what lies behind a place.
+    pub async fn feed(&self, stretch: Stretch, after: u64) -> Result<FeedPage, QueryError> {
+        self.ask(move |read| {
+            let (head, floor) = store::ops::bounds(read, stretch)?;
+            let (ops, more) = store::ops::page(read, stretch, after, FEED_PAGE_ITEMS_MAX)?;
+            let last = ops.last().map(|op| op.place(stretch));
+            let through = match last {
+                Some(last) if more => last,
+                _ => head.max(after),
+            };
+            Ok(FeedPage { after, ops, through, head, floor })
+        })
+        .await
     }
 
     /// A page of a session's messages.

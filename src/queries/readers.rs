@@ -164,7 +164,7 @@ mod tests {
             assert!(futures::poll!(&mut long).is_pending());
             has_begun.recv().unwrap();
 
-            let head = readers.ask(|read| Ok(logs::head(read, LogId::ROOT)?.0)).await;
+            let head = readers.ask(|read| Ok(logs::get(read, LogId::ROOT)?.head.0)).await;
             assert_eq!(head.unwrap(), 0, "answered while the long one still runs");
 
             // Block the second thread too, fill the queue of one, and ask once more.
@@ -198,7 +198,7 @@ mod tests {
         runtime().block_on(async {
             let asked = readers.ask(|_| -> Result<(), QueryError> { panic!("on purpose") });
             assert!(matches!(asked.await, Err(QueryError::Panicked)));
-            let head = readers.ask(|read| Ok(logs::head(read, LogId::ROOT)?.0)).await;
+            let head = readers.ask(|read| Ok(logs::get(read, LogId::ROOT)?.head.0)).await;
             assert_eq!(head.unwrap(), 0, "the thread and its connection go on");
         });
     }

@@ -17,6 +17,8 @@ pub struct Redeemed {
     pub rights: Rights,
     /// The object.
     pub object: Object,
+    /// The object's epoch.
+    pub epoch: u64,
 }
 
 /// Where a redeemed object lives.
@@ -68,7 +70,8 @@ pub(super) fn redeem(
         return Ok(Err(RedeemError::Revoked));
     }
     let object = object(read, grant.kind, grant.log)?;
-    Ok(Ok(Redeemed { grant: grant.key, rights: grant.rights, object }))
+    let epoch = store::logs::get(read, grant.log)?.epoch;
+    Ok(Ok(Redeemed { grant: grant.key, rights: grant.rights, object, epoch }))
 }
 
 fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Object, QueryError> {

@@ -3,17 +3,30 @@
 //! What is wrong with a whole call fails the call. What is wrong with one op becomes part of the op: it
 //! is refused under its number, so that it cannot hold up the ops behind it.
 
-use crate::limits::{BATCH_OPS_MAX, PARTS_MAX};
+use crate::limits::{BATCH_OPS_MAX, DEPENDENCIES_MAX, PARTS_MAX};
 use crate::model::code::{Code, Coded};
-use crate::model::ids::{self, MessageId, OpId, ProducerId, ProjectId, SessionId};
+use crate::model::conditions::Conditions;
+use crate::model::feed::Wish;
+use crate::model::history;
+use crate::model::ids::{
+    self, BatchId, Cursor, InstanceId, MessageId, OpId, ProducerId, ProjectId, SessionId,
+    SubscriptionName,
+};
 use crate::model::infos::Role;
-use crate::model::ledger::BatchHeader;
+use crate::model::ledger::{BatchHeader, Mode};
 use crate::model::page::Page;
+use crate::model::registration::Registration;
 use crate::model::sturdy_ref::{self, SturdyRef};
-use crate::ops::{Action, CreateSession, Op, OpenProject, PutMessage, Refused};
-use crate::wire::bowline_capnp::{batch, op_header, page, vat};
+use crate::ops::{
+    Action, CreateSession, Kind, Op, OpenProject, PutMessage, Refused, RemoveMessage, Sent,
+    SetHistory, SetTitle,
+};
+use crate::wire::bowline_capnp::{BatchMode, batch, op_header, page, registration, vat};
+use crate::wire::feed_capnp;
 use crate::wire::root_capnp::{project, project_draft, root};
-use crate::wire::session_capnp::{self, message_body, part, session, session_draft, session_op};
+use crate::wire::session_capnp::{
+    self, message_body, part, session, session_draft, session_op, writer, writer_draft,
+};
 use capnp::MessageSize;
 use capnp::message::{Builder, HeapAllocator};
 use capnp::traits::{Owned, SetterInput};
@@ -34,6 +47,8 @@ pub(super) enum Malformed {
     Id(#[from] ids::Malformed),
     #[error(transparent)]
     Ref(#[from] sturdy_ref::Malformed),
+    #[error("the batch has a mode only a newer server knows")]
+    Mode,
     #[error("the batch holds no ops")]
     BatchEmpty,
     #[error("the batch holds {ops} ops; the most accepted is {BATCH_OPS_MAX}")]
@@ -44,7 +59,9 @@ impl Coded for Malformed {
     fn code(&self) -> Code {
         match self {
             Malformed::Message(_) | Malformed::Utf8(_) => Code::MessageMalformed,
-            Malformed::NotSixteen { .. } | Malformed::Number { .. } => Code::OpHeaderMalformed,
+            Malformed::NotSixteen { .. } | Malformed::Number { .. } | Malformed::Mode => {
+                Code::OpHeaderMalformed
+            }
             Malformed::Id(error) => error.code(),
             Malformed::Ref(error) => error.code(),
             Malformed::BatchEmpty => Code::BatchEmpty,
@@ -104,8 +121,78 @@ pub(super) fn append(
     let params = params?;
     let ops = params.get_ops()?;
     let header = batch_header(params.get_batch()?, ops.len())?;
-    let ops = ops.iter().map(session_op).collect::<Result<_, _>>()?;
+    let ops = ops.iter().map(|op| session_op(op, header.mode)).collect::<Result<_, _>>()?;
     Ok((header, ops))
+}
+
+/// `Session.writer`: the header of the first batch.
+pub(super) fn writer(
+    params: Read<session::writer_params::Reader<'_>>,
+) -> Result<BatchHeader, Malformed> {
+    let draft: writer_draft::Reader<'_> = params?.get_producer()?;
+    Ok(BatchHeader {
+        producer: ProducerId(sixteen("producer", draft.get_producer()?)?),
+        epoch: numbered("producerEpoch", draft.get_producer_epoch().into())? as u32,
+        first_seq: numbered("firstSeq", draft.get_first_seq())?,
+        acked_through: draft.get_acked_through(),
+        capability_epoch: given(draft.get_capability_epoch()),
+        mode: Mode::Each,
+        batch: None,
+    })
+}
+
+/// `Writer.write`.
+pub(super) fn write(params: Read<writer::write_params::Reader<'_>>) -> Result<Op, Malformed> {
+    session_op(params?.get_op()?, Mode::Each)
+}
+
+/// `register`, of any object.
+pub(super) fn registration(
+    asked: Read<registration::Reader<'_>>,
+) -> Result<Registration, Malformed> {
+    let asked = asked?;
+    Ok(Registration {
+        producer: ProducerId(sixteen("producer", asked.get_producer()?)?),
+        instance: InstanceId(sixteen("instance", asked.get_instance()?)?),
+        epoch: Some(asked.get_epoch()).filter(|epoch| *epoch > 0),
+        acked_through: asked.get_acked_through(),
+        capability_epoch: given(asked.get_capability_epoch()),
+    })
+}
+
+/// `feed`, of any object.
+pub(super) fn wish(wish: Read<feed_capnp::wish::Reader<'_>>) -> Result<Wish, Malformed> {
+    let wish = wish?;
+    Ok(Wish {
+        after: wish.get_after(),
+        name: chosen(wish.get_name()?.to_str()?, SubscriptionName::parse)?,
+        // A kind only a newer server knows is one that nothing here is of.
+        kinds: wish.get_kinds()?.iter().map(|kind| kind.map_or(u16::MAX, kind_number)).collect(),
+        skip: match wish.get_skip_producer()? {
+            [] => None,
+            id => Some(ProducerId(sixteen("skipProducer", id)?)),
+        },
+    })
+}
+
+/// The number under which events of a kind are stored; the schema has its own.
+fn kind_number(kind: feed_capnp::EventKind) -> u16 {
+    match kind {
+        feed_capnp::EventKind::Unknown => u16::MAX,
+        feed_capnp::EventKind::ProjectOpened => Kind::OpenProject as u16,
+        feed_capnp::EventKind::SessionCreated => Kind::CreateSession as u16,
+        feed_capnp::EventKind::MessagePut => Kind::PutMessage as u16,
+        feed_capnp::EventKind::MessageRemoved => Kind::RemoveMessage as u16,
+        feed_capnp::EventKind::TitleSet => Kind::SetTitle as u16,
+        feed_capnp::EventKind::HistorySet => Kind::SetHistory as u16,
+    }
+}
+
+/// `forgetSubscription`, of any object.
+pub(super) fn subscription_name(
+    text: Read<capnp::text::Reader<'_>>,
+) -> Result<SubscriptionName, Malformed> {
+    Ok(SubscriptionName::parse(text?.to_str()?)?)
 }
 
 /// `Root.openProject`.
@@ -113,7 +200,7 @@ pub(super) fn open_project(
     params: Read<root::open_project_params::Reader<'_>>,
 ) -> Result<(BatchHeader, Op), Malformed> {
     let params = params?;
-    let (header, id) = single(params.get_op()?)?;
+    let single = Single::read(params.get_op()?)?;
     let draft = params.get_project()?;
     let sent = canonical::<project_draft::Owned>(draft, draft.total_size()?)?;
     let (directory, name) = (draft.get_directory()?.to_str()?, draft.get_name()?.to_str()?);
@@ -121,7 +208,7 @@ pub(super) fn open_project(
         .map_err(Refused::from)
         .and_then(|id| Ok(OpenProject::new(directory, id, name)?))
         .map(Action::OpenProject);
-    Ok((header, Op::new(id, only_segment(&sent), action)))
+    Ok(single.op(only_segment(&sent), action))
 }
 
 /// `Project.createSession`.
@@ -129,7 +216,7 @@ pub(super) fn create_session(
     params: Read<project::create_session_params::Reader<'_>>,
 ) -> Result<(BatchHeader, Op), Malformed> {
     let params = params?;
-    let (header, id) = single(params.get_op()?)?;
+    let single = Single::read(params.get_op()?)?;
     let draft = params.get_session()?;
     let sent = canonical::<session_draft::Owned>(draft, draft.total_size()?)?;
     let title = draft.get_title()?.to_str()?;
@@ -137,7 +224,7 @@ pub(super) fn create_session(
         .map_err(Refused::from)
         .and_then(|id| Ok(CreateSession::new(id, title)?))
         .map(Action::CreateSession);
-    Ok((header, Op::new(id, only_segment(&sent), action)))
+    Ok(single.op(only_segment(&sent), action))
 }
 
 fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malformed> {
@@ -153,28 +240,101 @@ fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malf
         epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
         first_seq,
         acked_through: header.get_acked_through(),
+        capability_epoch: given(header.get_capability_epoch()),
+        mode: match header.get_mode() {
+            Ok(BatchMode::Each) => Mode::Each,
+            Ok(BatchMode::Chain) => Mode::Chain,
+            Ok(BatchMode::Atomic) => Mode::Atomic,
+            Err(_) => return Err(Malformed::Mode),
+        },
+        batch: match header.get_batch_id()? {
+            [] => None,
+            id => Some(BatchId(sixteen("batchId", id)?)),
+        },
     })
 }
 
 /// The header of a call that is one op.
-fn single(header: op_header::Reader<'_>) -> Result<(BatchHeader, OpId), Malformed> {
-    let batch = BatchHeader {
-        producer: ProducerId(sixteen("producer", header.get_producer()?)?),
-        epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
-        first_seq: numbered("seq", header.get_seq())?,
-        acked_through: header.get_acked_through(),
-    };
-    Ok((batch, OpId(sixteen("opId", header.get_op_id()?)?)))
+struct Single {
+    header: BatchHeader,
+    id: OpId,
+    conditions: Conditions,
 }
 
-fn session_op(op: session_op::Reader<'_>) -> Result<Op, Malformed> {
+impl Single {
+    fn read(header: op_header::Reader<'_>) -> Result<Self, Malformed> {
+        let batch = BatchHeader {
+            producer: ProducerId(sixteen("producer", header.get_producer()?)?),
+            epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
+            first_seq: numbered("seq", header.get_seq())?,
+            acked_through: header.get_acked_through(),
+            capability_epoch: given(header.get_capability_epoch()),
+            mode: Mode::Each,
+            batch: None,
+        };
+        let expects = match header.get_expects().which() {
+            Ok(op_header::expects::Cursor(cursor)) => Some(Cursor(cursor)),
+            Ok(op_header::expects::Anything(())) | Err(_) => None,
+        };
+        let depends_on = dependencies(header.get_depends_on()?);
+        let id = OpId(sixteen("opId", header.get_op_id()?)?);
+        Ok(Self { header: batch, id, conditions: Conditions { depends_on, expects } })
+    }
+
+    /// The conditions stand in the header, so they are compared beside what was sent.
+    fn op(self, sent: &[u8], action: Result<Action, Refused>) -> (BatchHeader, Op) {
+        let beside = match self.conditions == Conditions::default() {
+            true => Vec::new(),
+            // Numbers into memory: that cannot fail.
+            false => postcard::to_stdvec(&self.conditions).unwrap_or_default(),
+        };
+        let sent = Sent { bytes: sent, beside: &beside, mode: Mode::Each };
+        (self.header, Op::new(self.id, sent, self.conditions, action))
+    }
+}
+
+/// One more than is accepted is enough to be refused by.
+fn dependencies(list: capnp::primitive_list::Reader<'_, u64>) -> Vec<u64> {
+    list.iter().take(DEPENDENCIES_MAX as usize + 1).collect()
+}
+
+/// A number of which 0 says nothing.
+fn given(number: u64) -> Option<u64> {
+    Some(number).filter(|number| *number > 0)
+}
+
+fn session_op(op: session_op::Reader<'_>, mode: Mode) -> Result<Op, Malformed> {
     let id = OpId(sixteen("opId", op.get_op_id()?)?);
     let sent = canonical::<session_op::Owned>(op, op.total_size()?)?;
+    let expects = match op.get_expects().which() {
+        Ok(session_op::expects::Cursor(cursor)) => Some(Cursor(cursor)),
+        Ok(session_op::expects::Anything(())) | Err(_) => None,
+    };
+    let conditions = Conditions { depends_on: dependencies(op.get_depends_on()?), expects };
     let action = match op.which() {
         Ok(session_op::PutMessage(body)) => put_message(id, body?, only_segment(&sent))?,
+        Ok(session_op::RemoveMessage(id)) => match id?.to_str() {
+            Err(_) => Err(BadOp::Utf8.into()),
+            Ok(id) => MessageId::parse(id)
+                .map(|id| Action::RemoveMessage(RemoveMessage { id }))
+                .map_err(Refused::from),
+        },
+        Ok(session_op::SetTitle(title)) => match title?.to_str() {
+            Err(_) => Err(BadOp::Utf8.into()),
+            Ok(title) => SetTitle::new(title).map(Action::SetTitle).map_err(Refused::from),
+        },
+        Ok(session_op::SetHistory(policy)) => {
+            let policy = policy?;
+            let wish = history::Wish {
+                age_ms_max: policy.get_age_ms_max(),
+                bytes_max: policy.get_bytes_max(),
+            };
+            Ok(Action::SetHistory(SetHistory(wish)))
+        }
         Ok(session_op::Unset(())) | Err(_) => Err(BadOp::Unknown.into()),
     };
-    Ok(Op::new(id, only_segment(&sent), action))
+    let sent = Sent { bytes: only_segment(&sent), beside: &[], mode };
+    Ok(Op::new(id, sent, conditions, action))
 }
 
 fn put_message(

@@ -1,15 +1,21 @@
 //! Plain values onto the wire.
 
 use super::House;
+use crate::engine::Registered;
 use crate::limits::{
-    BATCH_OPS_MAX, CAPS_PER_MESSAGE_MAX, OP_PAYLOAD_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX,
-    WINDOW_OPS_MAX,
+    BATCH_OPS_MAX, CAPS_PER_MESSAGE_MAX, DEPENDENCIES_MAX, DURABLE_SUBSCRIPTIONS_PER_LOG_MAX,
+    OP_PAYLOAD_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, PRODUCERS_PER_LOG_MAX, WINDOW_OPS_MAX,
 };
 use crate::model::code::Coded;
+use crate::model::feed::{LoggedOp, Stretch};
 use crate::model::infos::{MessageInfo, ProjectInfo, SessionInfo};
 use crate::model::ledger::{Ack, Decision, Outcome};
 use crate::model::page::Paged;
-use crate::wire::bowline_capnp::{PROTOCOL_VERSION, ack, outcome, page_end, refusal, server_info};
+use crate::ops::Said;
+use crate::wire::bowline_capnp::{
+    PROTOCOL_VERSION, ack, outcome, page_end, refusal, registered, server_info,
+};
+use crate::wire::feed_capnp::event;
 use crate::wire::root_capnp::project_info;
 use crate::wire::session_capnp::{message, session_info, session_op};
 use capnp::Word;
@@ -35,11 +41,16 @@ pub(super) fn server_info(house: &House, mut info: server_info::Builder<'_>) {
     limits.set_answers_unfinished_max(answers);
     limits.set_call_bytes_in_flight_max(set.call_bytes_in_flight_max as u64);
     limits.set_caps_per_message_max(CAPS_PER_MESSAGE_MAX);
+    limits.set_dependencies_max(DEPENDENCIES_MAX);
+    limits.set_producers_per_log_max(PRODUCERS_PER_LOG_MAX as u32);
+    limits.set_subscriptions_max(u32::try_from(set.subscriptions_max).unwrap_or(u32::MAX));
+    limits.set_durable_subscriptions_per_log_max(DURABLE_SUBSCRIPTIONS_PER_LOG_MAX as u32);
 }
 
 pub(super) fn ack(ack: &Ack, incarnation: u64, mut to: ack::Builder<'_>) {
     to.set_cursor(ack.cursor.0);
     to.set_next_expected_seq(ack.next_expected_seq);
+    to.set_first_seq(ack.first_seq);
     to.set_floor(ack.floor);
     to.set_server_incarnation(incarnation);
     if let Some(stop) = &ack.stopped {
@@ -58,6 +69,11 @@ fn outcome(outcome: &Outcome, mut to: outcome::Builder<'_>) {
     };
     match decision {
         Decision::Rejected { code, text } => return refusal(code, text, to.init_rejected()),
+        Decision::Conflicted(conflict) => {
+            let mut rejected = to.init_rejected();
+            rejected.set_cursor(conflict.actual.0);
+            return refusal(conflict.code().name(), &conflict.to_string(), rejected);
+        }
         Decision::Applied { cursor, .. } => to.set_cursor(cursor.0),
         Decision::Unchanged { .. } => {}
     }
@@ -67,9 +83,17 @@ fn outcome(outcome: &Outcome, mut to: outcome::Builder<'_>) {
     }
 }
 
-fn refusal(code: &str, text: &str, mut to: refusal::Builder<'_>) {
+pub(super) fn refusal(code: &str, text: &str, mut to: refusal::Builder<'_>) {
     to.set_code(code);
     to.set_text(text);
+}
+
+pub(super) fn registered(at: &Registered, incarnation: u64, mut to: registered::Builder<'_>) {
+    to.set_epoch(at.epoch);
+    to.set_next_expected_seq(at.next_expected_seq);
+    to.set_floor(at.floor);
+    to.set_cursor(at.cursor.0);
+    to.set_server_incarnation(incarnation);
 }
 
 pub(super) fn page_end<T>(page: &Paged<T>, mut to: page_end::Builder<'_>) {
@@ -95,18 +119,74 @@ pub(super) fn session_info(info: &SessionInfo, mut to: session_info::Builder<'_>
     to.set_head(info.head.0);
 }
 
-pub(super) fn message(info: &MessageInfo, mut to: message::Builder<'_>) -> capnp::Result<()> {
-    to.set_id(info.id.as_str());
-    to.set_cursor(info.cursor.0);
-    to.set_created_at_ms(info.created_at_ms);
+pub(super) fn message(info: &MessageInfo, to: message::Builder<'_>) -> capnp::Result<()> {
+    stored_message(info.id.as_str(), info.cursor.0, info.created_at_ms, &info.content, to)
+}
+
+fn stored_message(
+    id: &str,
+    cursor: u64,
+    at_ms: u64,
+    content: &[u8],
+    mut to: message::Builder<'_>,
+) -> capnp::Result<()> {
+    to.set_id(id);
+    to.set_cursor(cursor);
+    to.set_created_at_ms(at_ms);
 
     // The content is the op as it was sent; a database hands out bytes without alignment.
-    let mut words = Word::allocate_zeroed_vec(info.content.len().div_ceil(8));
-    Word::words_to_bytes_mut(&mut words)[..info.content.len()].copy_from_slice(&info.content);
+    let mut words = Word::allocate_zeroed_vec(content.len().div_ceil(8));
+    Word::words_to_bytes_mut(&mut words)[..content.len()].copy_from_slice(content);
     let segments = [Word::words_to_bytes(&words)];
     let sent = capnp::message::Reader::new(SegmentArray::new(&segments), ReaderOptions::new());
     match sent.get_root::<session_op::Reader<'_>>()?.which()? {
         session_op::PutMessage(body) => to.set_body(body?),
-        session_op::Unset(()) => Err(capnp::Error::failed("a stored message says nothing".into())),
+        _ => Err(capnp::Error::failed("a stored message says something else".into())),
     }
+}
+
+/// An op of the history, as a feed tells it.
+pub(super) fn event(
+    op: &LoggedOp,
+    stretch: Stretch,
+    mut to: event::Builder<'_>,
+) -> capnp::Result<()> {
+    to.set_place(op.place(stretch));
+    to.set_cursor(op.cursor.0);
+    to.set_project_id(op.project_id.as_deref().unwrap_or_default());
+    to.set_session_id(op.session_id.as_deref().unwrap_or_default());
+    to.set_producer(&op.producer.0);
+    to.set_seq(op.seq);
+    to.set_op_id(&op.op_id.0);
+    if let Some(batch) = op.batch {
+        to.set_batch_id(&batch.0);
+    }
+    to.set_at_ms(op.at_ms);
+    let said = Said::read(op.op_id, op.kind, op.version, &op.payload)
+        .map_err(|error| capnp::Error::failed(error.to_string()))?;
+    match said {
+        Said::ProjectOpened(opened) => {
+            let mut to = to.init_project_opened();
+            to.set_id(opened.key.id.as_str());
+            to.set_directory(&*opened.directory);
+            to.set_name(&*opened.name);
+        }
+        Said::SessionCreated(created) => {
+            let mut to = to.init_session_created();
+            to.set_id(created.key.id.as_str());
+            to.set_title(&*created.title);
+        }
+        Said::MessagePut(put) => {
+            let to = to.init_message_put();
+            stored_message(put.id.as_str(), op.cursor.0, op.at_ms, &put.content, to)?;
+        }
+        Said::MessageRemoved(removed) => to.set_message_removed(removed.id.as_str()),
+        Said::TitleSet(set) => to.set_title_set(&*set.title),
+        Said::HistorySet(set) => {
+            let mut to = to.init_history_set();
+            to.set_age_ms_max(set.0.age_ms_max);
+            to.set_bytes_max(set.0.bytes_max);
+        }
+    }
+    Ok(())
 }

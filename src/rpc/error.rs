@@ -26,6 +26,8 @@ pub(super) enum Denied {
     ConnectionOver,
     #[error("this connection holds as many live objects as the server allows; release some")]
     TooManyObjects,
+    #[error("this connection has as many feeds running as the server allows; drop a subscription")]
+    TooManyFeeds,
     #[error("this connection has as many ops under way as the server allows; wait for acks")]
     TooManyOps,
     #[error(
@@ -42,6 +44,7 @@ impl Coded for Denied {
             Denied::Right(_) => Code::NotPermitted,
             Denied::ConnectionOver => Code::ConnectionOver,
             Denied::TooManyObjects => Code::TooManyObjects,
+            Denied::TooManyFeeds => Code::TooManySubscriptions,
             Denied::TooManyOps => Code::TooManyCalls,
             Denied::ResultDropped => Code::ResultDropped,
             Denied::Internal => Code::Internal,

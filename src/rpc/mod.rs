@@ -13,19 +13,22 @@
 mod decode;
 mod encode;
 mod error;
+mod feed;
 mod order;
 mod project;
 mod root;
 mod scope;
 mod session;
 mod vat;
+mod writer;
 
 pub use scope::{Link, Scope};
 
-use crate::engine::{Engine, Refusal, Submission, Submitted};
+use crate::engine::{Engine, Refusal, Registered, Registering, Submission, Submitted};
 use crate::limits::Limits;
-use crate::model::ids::{LogId, RealmId};
+use crate::model::ids::{LogId, RealmId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader, Decision, Made, Outcome};
+use crate::model::registration::Registration;
 use crate::model::rights::Right;
 use crate::model::sturdy_ref::VerifierKey;
 use crate::ops::Op;
@@ -59,7 +62,7 @@ pub fn bootstrap(scope: Rc<Scope>) -> capnp::capability::Client {
 
 /// A batch on its way to the disk.
 struct OnItsWay {
-    submitted: Submitted,
+    submitted: Submitted<Ack>,
     incarnation: u64,
     _under_way: UnderWay,
     carried: Carried,
@@ -93,6 +96,29 @@ fn submit_for_object(
     Ok((submit(claim, log, header, vec![op])?, place))
 }
 
+/// Announces a run of a producer to the log of an object that may append. It is queued when this returns.
+fn register(
+    claim: &Claim,
+    log: LogId,
+    asked: Result<Registration, decode::Malformed>,
+) -> capnp::Result<(Submitted<Registered>, u64)> {
+    let registration = asked.map_err(to_wire)?;
+    let house = claim.require(Right::Append)?;
+    let registering = Registering { grant: claim.grant(), log, registration };
+    Ok((house.engine.register(registering), house.incarnation))
+}
+
+/// Drops a named subscription of an object that may be read. It is queued when this returns.
+fn forget(
+    claim: &Claim,
+    log: LogId,
+    name: Result<SubscriptionName, decode::Malformed>,
+) -> capnp::Result<Submitted<bool>> {
+    let name = name.map_err(to_wire)?;
+    let house = claim.require(Right::Read)?;
+    Ok(house.engine.forget(claim.grant(), log, name))
+}
+
 /// What a call that is one op has made or found, and whether the op made it.
 fn made(answer: Result<(Ack, Carried), Refusal>) -> capnp::Result<(Made, bool)> {
     let (mut ack, _) = answer.map_err(to_wire)?;
@@ -101,6 +127,7 @@ fn made(answer: Result<(Ack, Carried), Refusal>) -> capnp::Result<(Made, bool)> 
             Decision::Applied { made, .. } => Ok((made, true)),
             Decision::Unchanged { made } => Ok((made, false)),
             Decision::Rejected { code, text } => Err(error::recorded(&code, &text)),
+            Decision::Conflicted(conflict) => Err(to_wire(conflict)),
         },
         (Some(Outcome::RepeatDropped), _) => Err(to_wire(Denied::ResultDropped)),
         (None, Some(stop)) => Err(to_wire(stop)),

@@ -2,7 +2,8 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{decode, encode, made, project, submit_for_object};
+use super::{decode, encode, feed, forget, made, project, register, submit_for_object};
+use crate::model::feed::Stretch;
 use crate::model::ids::LogId;
 use crate::model::ledger::Made;
 use crate::wire::root_capnp::root;
@@ -67,5 +68,48 @@ impl root::Server for Root {
             encode::project_info(info, list.reborrow().get(at));
         }
         Ok(())
+    }
+
+    fn register(
+        self: Rc<Self>,
+        params: root::RegisterParams,
+        mut results: root::RegisterResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let asked = decode::registration(params.get().and_then(|p| p.get_registration()));
+        let submitted = register(&self.claim, LogId::ROOT, asked);
+        drop(params);
+        async move {
+            let (submitted, incarnation) = submitted?;
+            let registered = submitted.answer().await.map_err(to_wire)?;
+            encode::registered(&registered, incarnation, results.get().init_registered());
+            Ok(())
+        }
+    }
+
+    async fn feed(
+        self: Rc<Self>,
+        params: root::FeedParams,
+        mut results: root::FeedResults,
+    ) -> capnp::Result<()> {
+        let sink = params.get()?.get_sink().map_err(decode::Malformed::from).map_err(to_wire)?;
+        let wish = decode::wish(params.get()?.get_wish()).map_err(to_wire)?;
+        drop(params);
+        let begun = feed::begin(&self.claim, Stretch::Server, wish, sink).await?;
+        results.get().set_subscription(begun);
+        Ok(())
+    }
+
+    fn forget_subscription(
+        self: Rc<Self>,
+        params: root::ForgetSubscriptionParams,
+        mut results: root::ForgetSubscriptionResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let name = decode::subscription_name(params.get().and_then(|p| p.get_name()));
+        let submitted = forget(&self.claim, LogId::ROOT, name);
+        drop(params);
+        async move {
+            results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);
+            Ok(())
+        }
     }
 }

@@ -6,17 +6,23 @@
 
 use super::House;
 use super::error::{Denied, to_wire};
+use super::feed;
 use super::order::Order;
 use crate::engine::LiveLog;
-use crate::limits::{ACKS_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX, REDEEMS_AT_ONCE_MAX};
+use crate::limits::{
+    ACKS_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX, REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX,
+};
+use crate::model::code::Code;
 use crate::model::ids::{GrantKey, LogId};
 use crate::model::rights::{Right, Rights};
+use crate::wire::feed_capnp::sink;
 use futures::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Everything one connection has in common.
 pub struct Scope {
@@ -27,11 +33,17 @@ pub struct Scope {
     /// here and not in the objects, so that it goes with the connection.
     live: RefCell<HashMap<u64, Arc<LiveLog>>>,
     claims: Cell<u64>,
+    /// The feeds that run, by the number of their claim, for the same reason.
+    feeds: RefCell<HashMap<u64, Feeding>>,
+    feeds_begun: Cell<usize>,
+    feeds_max: usize,
     link: Box<dyn Link>,
     pages: Semaphore,
     acks: Semaphore,
     redeems: Semaphore,
     ops_in_flight: Cell<usize>,
+    streamed_bytes: Cell<usize>,
+    streamed: Notify,
 }
 
 /// What a scope asks of the connection it belongs to.
@@ -48,6 +60,9 @@ impl Scope {
     pub fn new(house: Rc<House>, link: impl Link + 'static) -> Rc<Self> {
         Rc::new(Self {
             objects_max: house.limits.objects_max,
+            feeds_max: house.limits.subscriptions_max,
+            feeds: RefCell::default(),
+            feeds_begun: Cell::new(0),
             house: RefCell::new(Some(house)),
             objects: Cell::new(0),
             live: RefCell::default(),
@@ -57,6 +72,8 @@ impl Scope {
             acks: Semaphore::new(ACKS_AT_ONCE_MAX),
             redeems: Semaphore::new(REDEEMS_AT_ONCE_MAX),
             ops_in_flight: Cell::new(0),
+            streamed_bytes: Cell::new(0),
+            streamed: Notify::new(),
         })
     }
 
@@ -64,7 +81,16 @@ impl Scope {
     pub fn close(&self) {
         let house = self.house.borrow_mut().take();
         let live = self.live.take();
-        drop((house, live));
+        let feeds = self.feeds.take();
+        drop((house, live, feeds));
+    }
+
+    /// The server is stopping: running feeds end, and are told why.
+    pub fn dismiss(&self) {
+        let feeds = self.feeds.take();
+        for feeding in feeds.into_values() {
+            feed::end(&feeding.sink, Code::ShuttingDown, Code::ShuttingDown.meaning());
+        }
     }
 
     /// Waits for its turn to have a ref redeemed.
@@ -151,6 +177,51 @@ impl Claim {
         Ok(Carried { scope: self.scope.clone(), ops })
     }
 
+    /// A place for one more feed.
+    pub(super) fn feed(&self) -> Result<FeedPlace, Denied> {
+        let begun = self.scope.feeds_begun.get();
+        if begun >= self.scope.feeds_max {
+            return Err(Denied::TooManyFeeds);
+        }
+        self.scope.feeds_begun.set(begun + 1);
+        Ok(FeedPlace { scope: self.scope.clone() })
+    }
+
+    /// Keeps the feed of this object until it ends, or the object or the connection does.
+    pub(super) fn keep_feed(&self, feeding: Feeding) {
+        let before = self.scope.feeds.borrow_mut().insert(self.number, feeding);
+        drop(before);
+    }
+
+    /// The feed of this object, if it has one, is over.
+    pub(super) fn end_feed(&self) {
+        let feeding = self.scope.feeds.borrow_mut().remove(&self.number);
+        drop(feeding);
+    }
+
+    /// Waits until the peer may be sent more.
+    pub(super) async fn room(&self) {
+        self.scope.link.room().await;
+    }
+
+    /// Bytes that were streamed in and are not on disk yet.
+    pub(super) fn stream(&self, bytes: usize) -> Streamed {
+        let mut streamed = Streamed { scope: self.scope.clone(), bytes: 0 };
+        streamed.add(bytes);
+        streamed
+    }
+
+    /// Waits until more may be streamed in through this connection.
+    pub(super) async fn stream_room(&self) {
+        loop {
+            let streamed = self.scope.streamed.notified();
+            if self.scope.streamed_bytes.get() <= STREAMED_BYTES_MAX {
+                return;
+            }
+            streamed.await;
+        }
+    }
+
     /// What is known about the object's log without asking the store.
     pub(super) fn live(&self, house: &House, log: LogId) -> Arc<LiveLog> {
         let mut live = self.scope.live.borrow_mut();
@@ -177,6 +248,55 @@ pub(super) struct Carried {
 impl Drop for Carried {
     fn drop(&mut self) {
         self.scope.ops_in_flight.set(self.scope.ops_in_flight.get() - self.ops);
+    }
+}
+
+/// A feed that runs.
+pub(super) struct Feeding {
+    pub(super) _task: AbortOnDropHandle<()>,
+    pub(super) sink: sink::Client,
+    pub(super) _place: FeedPlace,
+}
+
+/// A place among the feeds of a connection; given back when dropped.
+pub(super) struct FeedPlace {
+    scope: Rc<Scope>,
+}
+
+impl Drop for FeedPlace {
+    fn drop(&mut self) {
+        self.scope.feeds_begun.set(self.scope.feeds_begun.get() - 1);
+    }
+}
+
+/// Bytes streamed in; given back when dropped.
+pub(super) struct Streamed {
+    scope: Rc<Scope>,
+    bytes: usize,
+}
+
+impl Streamed {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.scope.streamed_bytes.set(self.scope.streamed_bytes.get() + bytes);
+    }
+
+    /// A part of them, to be given back separately.
+    pub(super) fn split(&mut self, bytes: usize) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { scope: self.scope.clone(), bytes }
+    }
+}
+
+impl Drop for Streamed {
+    fn drop(&mut self) {
+        self.scope.streamed_bytes.set(self.scope.streamed_bytes.get() - self.bytes);
+        self.scope.streamed.notify_waiters();
     }
 }
 

@@ -2,8 +2,10 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{decode, encode, submit};
+use super::{decode, encode, feed, forget, register, submit, writer};
+use crate::model::feed::Stretch;
 use crate::model::infos::{ObjectInfo, SessionKey};
+use crate::model::rights::Right;
 use crate::wire::session_capnp::session;
 use std::rc::Rc;
 
@@ -68,5 +70,61 @@ impl session::Server for Session {
             encode::message(message, list.reborrow().get(at)).map_err(super::unreadable)?;
         }
         Ok(())
+    }
+
+    fn register(
+        self: Rc<Self>,
+        params: session::RegisterParams,
+        mut results: session::RegisterResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let asked = decode::registration(params.get().and_then(|p| p.get_registration()));
+        let submitted = register(&self.claim, self.key.log, asked);
+        drop(params);
+        async move {
+            let (submitted, incarnation) = submitted?;
+            let registered = submitted.answer().await.map_err(to_wire)?;
+            encode::registered(&registered, incarnation, results.get().init_registered());
+            Ok(())
+        }
+    }
+
+    async fn writer(
+        self: Rc<Self>,
+        params: session::WriterParams,
+        mut results: session::WriterResults,
+    ) -> capnp::Result<()> {
+        let header = decode::writer(params.get()).map_err(to_wire)?;
+        drop(params);
+        self.claim.require(Right::Append)?;
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_writer(writer::client(claim, self.key.log, header));
+        Ok(())
+    }
+
+    async fn feed(
+        self: Rc<Self>,
+        params: session::FeedParams,
+        mut results: session::FeedResults,
+    ) -> capnp::Result<()> {
+        let sink = params.get()?.get_sink().map_err(decode::Malformed::from).map_err(to_wire)?;
+        let wish = decode::wish(params.get()?.get_wish()).map_err(to_wire)?;
+        drop(params);
+        let begun = feed::begin(&self.claim, Stretch::Log(self.key.log), wish, sink).await?;
+        results.get().set_subscription(begun);
+        Ok(())
+    }
+
+    fn forget_subscription(
+        self: Rc<Self>,
+        params: session::ForgetSubscriptionParams,
+        mut results: session::ForgetSubscriptionResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let name = decode::subscription_name(params.get().and_then(|p| p.get_name()));
+        let submitted = forget(&self.claim, self.key.log, name);
+        drop(params);
+        async move {
+            results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);
+            Ok(())
+        }
     }
 }

@@ -50,6 +50,7 @@ impl vat::Server for Vat {
             Object::Session(key) => (ObjectKind::Session, session::client(claim, key).client),
         };
         results.set_kind(kind);
+        results.set_epoch(found.epoch);
         results.init_object().set_as_capability(object.hook);
         Ok(())
     }

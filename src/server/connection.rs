@@ -26,7 +26,8 @@ pub(super) async fn serve(
     let scope = Scope::new(house, of_scope);
     // Also when a method panics: whatever still refers to the scope finds it empty.
     let _closing = CloseOnDrop(scope.clone());
-    drive(link, control.clone(), rpc::bootstrap(scope), until_ending(phases, control)).await;
+    let cut = until_ending(phases, control.clone(), scope.clone());
+    drive(link, control, rpc::bootstrap(scope), cut).await;
 }
 
 /// Runs the RPC system of a connection to its end, or until `cut` says so. A panic in a method comes
@@ -83,9 +84,10 @@ impl Drop for CloseOnDrop {
 }
 
 /// Lets the connection finish its calls when the server drains, and returns when it must go.
-async fn until_ending(mut phases: watch::Receiver<Phase>, control: Control) {
+async fn until_ending(mut phases: watch::Receiver<Phase>, control: Control, scope: Rc<Scope>) {
     // An error means that the server is gone, which comes to the same.
     let _ = phases.wait_for(|phase| *phase != Phase::Serving).await;
+    scope.dismiss();
     control.drain();
     let _ = phases.wait_for(|phase| *phase == Phase::Ending).await;
 }

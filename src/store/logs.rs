@@ -1,27 +1,65 @@
-//! Table `logs`: where each log ends.
+//! Table `logs`: where each log begins and ends, and whose it is.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::model::ids::{Cursor, LogId};
 
-/// Begins a log.
-pub fn create(tx: &Tx<'_>) -> Result<LogId, StoreError> {
-    tx.conn.prepare_cached("INSERT INTO logs (head) VALUES (0)")?.execute([])?;
+/// What the ledger must know of a log before it takes an op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogState {
+    /// Where it ends.
+    pub head: Cursor,
+    /// Ops up to here are compacted.
+    pub floor: Cursor,
+    /// The generation of its object's refs.
+    pub epoch: u64,
+    /// The project it belongs to: itself for a project's own, none for the root's.
+    pub project: Option<LogId>,
+    /// How many producers ever wrote to it.
+    pub producers: u64,
+}
+
+/// Begins the log of a session.
+pub fn create(tx: &Tx<'_>, project: LogId) -> Result<LogId, StoreError> {
+    tx.conn.prepare_cached("INSERT INTO logs (project) VALUES (?)")?.execute([project.0])?;
     Ok(LogId(tx.conn.last_insert_rowid()))
 }
 
-/// Where a log ends.
-pub fn head(read: &Read<'_>, log: LogId) -> Result<Cursor, StoreError> {
-    let head = read
-        .conn
-        .prepare_cached("SELECT head FROM logs WHERE id = ?")?
-        .query_row([log.0], |row| row.get(0))?;
-    Ok(Cursor(from_sql_int(head)))
+/// Begins the log of a project.
+pub fn create_for_project(tx: &Tx<'_>) -> Result<LogId, StoreError> {
+    tx.conn.prepare_cached("INSERT INTO logs (head) VALUES (0)")?.execute([])?;
+    let id = tx.conn.last_insert_rowid();
+    tx.conn.prepare_cached("UPDATE logs SET project = id WHERE id = ?")?.execute([id])?;
+    Ok(LogId(id))
 }
 
-/// Moves the end of a log.
-pub fn set_head(tx: &Tx<'_>, log: LogId, head: Cursor) -> Result<(), StoreError> {
+/// What is known about a log.
+pub fn get(read: &Read<'_>, log: LogId) -> Result<LogState, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT head, floor, epoch, project, producers FROM logs WHERE id = ?")?
+        .query_row([log.0], |row| {
+            Ok(LogState {
+                head: Cursor(from_sql_int(row.get(0)?)),
+                floor: Cursor(from_sql_int(row.get(1)?)),
+                epoch: from_sql_int(row.get(2)?),
+                project: row.get::<_, Option<i64>>(3)?.map(LogId),
+                producers: from_sql_int(row.get(4)?),
+            })
+        })?)
+}
+
+/// Moves the end of a log, behind ops of so many bytes.
+pub fn advance(tx: &Tx<'_>, log: LogId, head: Cursor, bytes: u64) -> Result<(), StoreError> {
     tx.conn
-        .prepare_cached("UPDATE logs SET head = ? WHERE id = ?")?
-        .execute((sql_int(head.0), log.0))?;
+        .prepare_cached("UPDATE logs SET head = ?, bytes = bytes + ? WHERE id = ?")?
+        .execute((sql_int(head.0), sql_int(bytes), log.0))?;
+    Ok(())
+}
+
+/// Counts one more producer.
+pub fn count_producer(tx: &Tx<'_>, log: LogId) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE logs SET producers = producers + 1 WHERE id = ?")?
+        .execute([log.0])?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::model::ids::{Cursor, LogId, MessageId};
 use crate::model::infos::Role;
 use crate::model::page::{Page, Paged};
+use rusqlite::OptionalExtension;
 
 /// A message with the op that added it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,27 @@ pub fn add(
         )?
         .execute((session.0, sql_int(cursor.0), id.as_str(), role as i64))?;
     Ok(added == 1)
+}
+
+/// Where in the session's log the message with this id was added.
+pub fn cursor_of(
+    read: &Read<'_>,
+    session: LogId,
+    id: &MessageId,
+) -> Result<Option<Cursor>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT cursor FROM messages WHERE session = ? AND id = ?")?
+        .query_row((session.0, id.as_str()), |row| Ok(Cursor(from_sql_int(row.get(0)?))))
+        .optional()?)
+}
+
+/// Takes a message away.
+pub fn remove(tx: &Tx<'_>, session: LogId, cursor: Cursor) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("DELETE FROM messages WHERE session = ? AND cursor = ?")?
+        .execute((session.0, sql_int(cursor.0)))?;
+    Ok(())
 }
 
 /// A page of a session's messages, in the order of its log.

@@ -7,6 +7,7 @@
 //! returned `Ok` is on disk. A commit that returned an error may be on disk too: SQLite reports I/O
 //! errors for commits that did land, so the caller must treat it as unknown.
 
+pub mod compaction;
 pub mod data_dir;
 mod error;
 pub mod grants;
@@ -19,6 +20,7 @@ pub mod producers;
 pub mod projects;
 pub mod receipts;
 pub mod sessions;
+pub mod subscriptions;
 
 pub use error::StoreError;
 
@@ -153,6 +155,25 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Makes an attempt of which all is kept or nothing, as it says itself. After an error what it wrote is
+    /// still there, and the whole transaction must be given up.
+    pub fn attempt<T, E: From<StoreError>>(
+        &self,
+        attempt: impl FnOnce() -> Result<(T, bool), E>,
+    ) -> Result<T, E> {
+        let run = |sql| -> Result<(), StoreError> {
+            self.conn.prepare_cached(sql)?.execute([])?;
+            Ok(())
+        };
+        run("SAVEPOINT attempt")?;
+        let (made, keep) = attempt()?;
+        if !keep {
+            run("ROLLBACK TO attempt")?;
+        }
+        run("RELEASE attempt")?;
+        Ok(made)
+    }
+
     /// How many rows were written so far; tells whether a refusal left something behind.
     pub fn rows_written(&self) -> u64 {
         self.conn.total_changes()
@@ -261,17 +282,20 @@ mod tests {
     fn what_is_not_committed_leaves_nothing_and_readers_see_whole_states() {
         let (dir, mut store) = testing::store();
         let mut reader = Reader::open(&dir.path().join("bowline.db")).unwrap();
-        let mut head =
-            || reader.look(|read| logs::head(read, crate::model::ids::LogId::ROOT)).unwrap();
+        let mut head = || {
+            reader.look(|read| Ok(logs::get(read, crate::model::ids::LogId::ROOT)?.head)).unwrap()
+        };
 
         let tx = store.begin().unwrap();
-        logs::set_head(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(5)).unwrap();
+        logs::advance(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(5), 0)
+            .unwrap();
         assert_eq!(head().0, 0, "an open transaction is not seen, and does not block");
         drop(tx);
         assert_eq!(head().0, 0);
 
         let tx = store.begin().unwrap();
-        logs::set_head(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(7)).unwrap();
+        logs::advance(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(7), 0)
+            .unwrap();
         tx.commit().unwrap();
         assert_eq!(head().0, 7);
     }
@@ -283,15 +307,15 @@ mod tests {
         let root = crate::model::ids::LogId::ROOT;
         reader
             .look(|read| {
-                let before = logs::head(read, root)?;
+                let before = logs::get(read, root)?.head;
                 let tx = store.begin()?;
-                logs::set_head(&tx, root, crate::model::ids::Cursor(9))?;
+                logs::advance(&tx, root, crate::model::ids::Cursor(9), 0)?;
                 tx.commit()?;
-                assert_eq!(logs::head(read, root)?, before, "one look sees one state");
+                assert_eq!(logs::get(read, root)?.head, before, "one look sees one state");
                 Ok(())
             })
             .unwrap();
-        assert_eq!(reader.look(|read| logs::head(read, root)).unwrap().0, 9);
+        assert_eq!(reader.look(|read| logs::get(read, root)).unwrap().head.0, 9);
     }
 
     #[test]

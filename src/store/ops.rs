@@ -1,8 +1,12 @@
-//! Table `ops`: the history. Rows are added and never changed.
+//! Table `ops`: the history. Rows are added and never changed; compaction takes some away, but never the
+//! last one, so that no position is ever used twice.
 
 use super::producers::ProducerKey;
-use super::{StoreError, Tx, sql_int};
-use crate::model::ids::{Cursor, GrantKey, LogId, OpId};
+use super::{Read, StoreError, Tx, from_sql_int, sql_int};
+use crate::limits::PAGE_BYTES_MAX;
+use crate::model::feed::{LoggedOp, Stretch};
+use crate::model::ids::{BatchId, Cursor, GrantKey, LogId, OpId, ProducerId};
+use rusqlite::Row;
 
 /// An op on its way into the history.
 #[derive(Debug, Clone, Copy)]
@@ -11,12 +15,16 @@ pub struct NewOp<'a> {
     pub log: LogId,
     /// Where in it.
     pub cursor: Cursor,
+    /// The project that log belongs to.
+    pub project: Option<LogId>,
     /// Who wrote it.
     pub producer: ProducerKey,
     /// Under which number.
     pub seq: u64,
     /// Under which name.
     pub op_id: OpId,
+    /// In which batch, if that had a name.
+    pub batch: Option<BatchId>,
     /// Under which authority.
     pub granted: GrantKey,
     /// When.
@@ -25,6 +33,8 @@ pub struct NewOp<'a> {
     pub kind: u16,
     /// How the payload is written.
     pub version: u16,
+    /// The op in the same log whose effect is gone with this one.
+    pub replaces: Option<Cursor>,
     /// In full.
     pub payload: &'a [u8],
 }
@@ -33,20 +43,101 @@ pub struct NewOp<'a> {
 pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO ops (log, cursor, producer, seq, op_id, granted, at_ms, kind, version, payload)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO ops (log, cursor, project, producer, seq, op_id, batch, granted, at_ms, kind,
+                              version, replaces, payload)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute((
             op.log.0,
             sql_int(op.cursor.0),
+            op.project.map(|project| project.0),
             op.producer.0,
             sql_int(op.seq),
             op.op_id.0,
+            op.batch.map(|batch| batch.0),
             op.granted.0,
             sql_int(op.at_ms),
             op.kind,
             op.version,
+            op.replaces.map(|cursor| sql_int(cursor.0)),
             op.payload,
         ))?;
     Ok(())
+}
+
+/// Where a stretch ends, and up to where it is compacted.
+pub fn bounds(read: &Read<'_>, stretch: Stretch) -> Result<(u64, u64), StoreError> {
+    if let Stretch::Log(log) = stretch {
+        let state = super::logs::get(read, log)?;
+        return Ok((state.head.0, state.floor.0));
+    }
+    let last: Option<i64> = match stretch {
+        Stretch::Project(project) => read
+            .conn
+            .prepare_cached("SELECT max(position) FROM ops WHERE project = ?")?
+            .query_row([project.0], |row| row.get(0))?,
+        _ => read
+            .conn
+            .prepare_cached("SELECT max(position) FROM ops")?
+            .query_row([], |row| row.get(0))?,
+    };
+    let floor: i64 = read
+        .conn
+        .prepare_cached("SELECT wide_floor FROM logs WHERE id = ?")?
+        .query_row([stretch.log().0], |row| row.get(0))?;
+    let (last, floor) = (from_sql_int(last.unwrap_or(0)), from_sql_int(floor));
+    // The last ops of a project may have been compacted.
+    Ok((last.max(floor), floor))
+}
+
+/// The ops of a stretch behind a place, as many as fit into a page; and whether there are more.
+pub fn page(
+    read: &Read<'_>,
+    stretch: Stretch,
+    after: u64,
+    items_max: u32,
+) -> Result<(Vec<LoggedOp>, bool), StoreError> {
+    const COLUMNS: &str =
+        "SELECT ops.position, ops.log, ops.cursor, projects.id, sessions.id, producers.producer, ops.seq,
+                ops.op_id, ops.batch, ops.at_ms, ops.kind, ops.version, ops.payload
+         FROM ops JOIN producers ON producers.id = ops.producer
+         LEFT JOIN projects ON projects.log = ops.project
+         LEFT JOIN sessions ON sessions.log = ops.log";
+    let (which, of) = match stretch {
+        Stretch::Server => ("?1 IS NULL AND position > ?2 ORDER BY position", None),
+        Stretch::Project(project) => {
+            ("ops.project = ?1 AND position > ?2 ORDER BY position", Some(project.0))
+        }
+        Stretch::Log(log) => ("ops.log = ?1 AND ops.cursor > ?2 ORDER BY ops.cursor", Some(log.0)),
+    };
+    let mut query = read.conn.prepare_cached(&format!("{COLUMNS} WHERE {which} LIMIT ?3"))?;
+    let mut rows = query.query((of, sql_int(after), i64::from(items_max) + 1))?;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        if found.len() == items_max as usize || bytes >= PAGE_BYTES_MAX {
+            return Ok((found, true));
+        }
+        let op = from_row(row)?;
+        bytes += op.payload.len();
+        found.push(op);
+    }
+    Ok((found, false))
+}
+
+fn from_row(row: &Row<'_>) -> Result<LoggedOp, StoreError> {
+    Ok(LoggedOp {
+        position: from_sql_int(row.get(0)?),
+        log: LogId(row.get(1)?),
+        cursor: Cursor(from_sql_int(row.get(2)?)),
+        project_id: row.get(3)?,
+        session_id: row.get(4)?,
+        producer: ProducerId(row.get(5)?),
+        seq: from_sql_int(row.get(6)?),
+        op_id: OpId(row.get(7)?),
+        batch: row.get::<_, Option<[u8; 16]>>(8)?.map(BatchId),
+        at_ms: from_sql_int(row.get(9)?),
+        kind: row.get(10)?,
+        version: row.get(11)?,
+        payload: row.get(12)?,
+    })
 }

@@ -1,7 +1,7 @@
 //! Table `producers`: how far each writing client has come in each log.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
-use crate::model::ids::{LogId, ProducerId};
+use crate::model::ids::{InstanceId, LogId, ProducerId};
 use crate::model::ledger::ProducerState;
 use rusqlite::OptionalExtension;
 
@@ -18,13 +18,15 @@ pub fn get(
     let row = read
         .conn
         .prepare_cached(
-            "SELECT id, epoch, high, acked_through FROM producers WHERE log = ? AND producer = ?",
+            "SELECT id, epoch, high, acked_through, instance FROM producers
+             WHERE log = ? AND producer = ?",
         )?
         .query_row((log.0, producer.0), |row| {
             let state = ProducerState {
                 epoch: row.get(1)?,
                 high: from_sql_int(row.get(2)?),
                 acked_through: from_sql_int(row.get(3)?),
+                instance: row.get::<_, Option<[u8; 16]>>(4)?.map(InstanceId),
             };
             Ok((ProducerKey(row.get(0)?), state))
         })
@@ -41,7 +43,8 @@ pub fn create(
 ) -> Result<ProducerKey, StoreError> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO producers (log, producer, epoch, high, acked_through) VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO producers (log, producer, epoch, high, acked_through, instance)
+             VALUES (?, ?, ?, ?, ?, ?)",
         )?
         .execute((
             log.0,
@@ -49,15 +52,26 @@ pub fn create(
             state.epoch,
             sql_int(state.high),
             sql_int(state.acked_through),
+            state.instance.map(|instance| instance.0),
         ))?;
-    Ok(ProducerKey(tx.conn.last_insert_rowid()))
+    let key = ProducerKey(tx.conn.last_insert_rowid());
+    super::logs::count_producer(tx, log)?;
+    Ok(key)
 }
 
 /// Records how far a producer has come.
 pub fn set(tx: &Tx<'_>, key: ProducerKey, state: ProducerState) -> Result<(), StoreError> {
     tx.conn
-        .prepare_cached("UPDATE producers SET epoch = ?, high = ?, acked_through = ? WHERE id = ?")?
-        .execute((state.epoch, sql_int(state.high), sql_int(state.acked_through), key.0))?;
+        .prepare_cached(
+            "UPDATE producers SET epoch = ?, high = ?, acked_through = ?, instance = ? WHERE id = ?",
+        )?
+        .execute((
+            state.epoch,
+            sql_int(state.high),
+            sql_int(state.acked_through),
+            state.instance.map(|instance| instance.0),
+            key.0,
+        ))?;
     Ok(())
 }
 
@@ -72,11 +86,13 @@ mod tests {
         let tx = store.begin().unwrap();
         let id = ProducerId([9; 16]);
         assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), None);
-        let first = ProducerState { epoch: 1, high: 0, acked_through: 0 };
+        let first = ProducerState { epoch: 1, ..ProducerState::default() };
         let key = create(&tx, LogId::ROOT, id, first).unwrap();
         assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), Some((key, first)));
-        let later = ProducerState { epoch: u32::MAX, high: 8, acked_through: 5 };
+        let instance = Some(InstanceId([7; 16]));
+        let later = ProducerState { epoch: u32::MAX, high: 8, acked_through: 5, instance };
         set(&tx, key, later).unwrap();
         assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), Some((key, later)));
+        assert_eq!(super::super::logs::get(&tx, LogId::ROOT).unwrap().producers, 1);
     }
 }

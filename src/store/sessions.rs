@@ -1,6 +1,7 @@
 //! Table `sessions`.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
+use crate::model::history::Wish;
 use crate::model::ids::{Cursor, LogId, ProjectId, SessionId};
 use crate::model::infos::SessionInfo;
 use crate::model::page::{Page, Paged};
@@ -9,12 +10,25 @@ use rusqlite::{OptionalExtension, Row};
 const QUERY: &str = "SELECT sessions.id, projects.id, title, sessions.created_at_ms, sessions.cursor, head
      FROM sessions JOIN projects ON projects.log = sessions.project JOIN logs ON logs.id = sessions.log";
 
-/// Records a session. `log` is its own log, `info.cursor` a place in the project's.
+/// A session to be recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSession<'a> {
+    /// Its public name.
+    pub id: &'a SessionId,
+    /// Its title for people.
+    pub title: &'a str,
+    /// Where in the project's log it was made.
+    pub cursor: Cursor,
+    /// When it was made.
+    pub created_at_ms: u64,
+}
+
+/// Records a session. `log` is its own log.
 pub fn create(
     tx: &Tx<'_>,
     log: LogId,
     project: LogId,
-    info: &SessionInfo,
+    info: &NewSession<'_>,
 ) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
@@ -25,10 +39,40 @@ pub fn create(
             log.0,
             info.id.as_str(),
             project.0,
-            &info.title,
+            info.title,
             sql_int(info.cursor.0),
             sql_int(info.created_at_ms),
         ))?;
+    Ok(())
+}
+
+/// The cursors of the last ops that set a session's title and its history; none for a log that is no
+/// session's, 0 for what was never set.
+pub fn set_at(read: &Read<'_>, log: LogId) -> Result<Option<(Cursor, Cursor)>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT titled_at, history_at FROM sessions WHERE log = ?")?
+        .query_row([log.0], |row| {
+            Ok((Cursor(from_sql_int(row.get(0)?)), Cursor(from_sql_int(row.get(1)?))))
+        })
+        .optional()?)
+}
+
+/// Gives a session another title.
+pub fn set_title(tx: &Tx<'_>, log: LogId, title: &str, at: Cursor) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE sessions SET title = ?, titled_at = ? WHERE log = ?")?
+        .execute((title, sql_int(at.0), log.0))?;
+    Ok(())
+}
+
+/// Sets how much history is kept of a session.
+pub fn set_history(tx: &Tx<'_>, log: LogId, wish: Wish, at: Cursor) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE sessions SET history_age_ms = ?, history_bytes = ?, history_at = ? WHERE log = ?",
+        )?
+        .execute((sql_int(wish.age_ms_max), sql_int(wish.bytes_max), sql_int(at.0), log.0))?;
     Ok(())
 }
 
@@ -54,10 +98,10 @@ pub fn info(read: &Read<'_>, log: LogId) -> Result<Option<SessionInfo>, StoreErr
 pub fn page(read: &Read<'_>, project: LogId, page: Page) -> Result<Paged<SessionInfo>, StoreError> {
     let sql = match page.newest_first() {
         false => format!(
-            "{QUERY} WHERE project = ? AND sessions.cursor >= ? ORDER BY sessions.cursor LIMIT ?"
+            "{QUERY} WHERE sessions.project = ? AND sessions.cursor >= ? ORDER BY sessions.cursor LIMIT ?"
         ),
         true => format!(
-            "{QUERY} WHERE project = ? AND sessions.cursor <= ? ORDER BY sessions.cursor DESC LIMIT ?"
+            "{QUERY} WHERE sessions.project = ? AND sessions.cursor <= ? ORDER BY sessions.cursor DESC LIMIT ?"
         ),
     };
     let mut query = read.conn.prepare_cached(&sql)?;

@@ -13,7 +13,7 @@
 
 use crate::limits::{
     CAPS_PER_MESSAGE_MAX, Limits, NAMED_PENDING_MAX, PATH_STEPS_MAX, PROMISES_MAX,
-    REFUSED_REMEMBERED_MAX,
+    REFUSED_REMEMBERED_MAX, RELEASES_HELD_BACK_MAX,
 };
 use crate::model::code::Code;
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ pub enum Verdict {
     Refuse(Code),
     /// Keep it until this question is answered, behind whatever else waits for that.
     Hold(u32),
+    /// Keep it until [`Admission::may_let_go`].
+    HoldBack,
     /// Give the connection up: no honest peer does this.
     Abort(&'static str),
 }
@@ -46,6 +48,8 @@ pub struct Call<'a> {
     pub hangs_on: &'a [u32],
     /// Promises of the peer's among its parameters.
     pub promises: &'a [u32],
+    /// Whether capabilities of ours are among its parameters.
+    pub names_ours: bool,
     /// Capabilities in its parameters, of any kind.
     pub caps: u32,
     /// The longest path into an answer it names.
@@ -63,6 +67,8 @@ struct Answer {
     finished: bool,
     /// How often it is among the parameters of other calls; capnp-rpc remembers each until it returns.
     named: usize,
+    /// Calls that wait for it and name capabilities of ours.
+    waiting_with_ours: usize,
 }
 
 /// The books.
@@ -77,6 +83,8 @@ pub struct Admission {
     bytes_in_flight: usize,
     named: usize,
     refused: HashMap<u32, Code>,
+    waiting_with_ours: usize,
+    held_back: usize,
     /// Promises the peer made us, with how many promises stand before each.
     promises: HashMap<u32, u32>,
     draining: bool,
@@ -96,6 +104,8 @@ impl Admission {
             bytes_in_flight: 0,
             named: 0,
             refused: HashMap::new(),
+            waiting_with_ours: 0,
+            held_back: 0,
             promises: HashMap::new(),
             draining: false,
         }
@@ -167,6 +177,7 @@ impl Admission {
                     returned: false,
                     finished: false,
                     named: 0,
+                    waiting_with_ours: 0,
                 };
                 self.answers.insert(call.question, answer);
                 self.in_flight += 1;
@@ -182,7 +193,14 @@ impl Admission {
                     }
                 }
                 match call.target.filter(|on| self.pending(*on).is_some()) {
-                    Some(on) => Verdict::Hold(on),
+                    Some(on) => {
+                        if let Some(target) = self.answers.get_mut(&on).filter(|_| call.names_ours)
+                        {
+                            target.waiting_with_ours += 1;
+                            self.waiting_with_ours += 1;
+                        }
+                        Verdict::Hold(on)
+                    }
                     None => Verdict::Pass,
                 }
             }
@@ -230,10 +248,34 @@ impl Admission {
             self.in_flight -= 1;
             self.bytes_in_flight -= answer.bytes;
             self.named -= answer.named;
+            self.waiting_with_ours -= answer.waiting_with_ours;
             if answer.finished || no_finish_needed {
                 self.answers.remove(&question);
             }
         }
+    }
+
+    /// The peer lets go of a capability of ours. A call that waits may name it, and was sent first.
+    pub fn release(&mut self) -> Verdict {
+        match self.waiting_with_ours {
+            0 => Verdict::Pass,
+            _ if self.held_back >= RELEASES_HELD_BACK_MAX => {
+                Verdict::Abort("too many capabilities were let go while a call with some waits")
+            }
+            _ => {
+                self.held_back += 1;
+                Verdict::HoldBack
+            }
+        }
+    }
+
+    /// Whether what was held back can be handed on.
+    pub fn may_let_go(&mut self) -> bool {
+        let may = self.waiting_with_ours == 0;
+        if may {
+            self.held_back = 0;
+        }
+        may
     }
 
     /// Whether any call waits for its answer.
@@ -293,8 +335,8 @@ mod tests {
         }
     }
 
-    /// A script: `call N [on M] [with M …] [bytes B]`, `return N [kept]`, `finish N`, `drain`, `drained`;
-    /// behind `->` what comes of it.
+    /// A script: `call N [on M] [with M …] [bytes B] [ours 1]`, `return N [kept]`, `finish N`, `release`,
+    /// `may-let-go`, `drain`, `drained`; behind `->` what comes of it.
     fn check(script: &str) {
         let mut books = Admission::new(&limits());
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -304,10 +346,12 @@ mod tests {
             let got = match words[0] {
                 "call" => {
                     let (mut target, mut with, mut bytes) = (None, Vec::new(), 1);
+                    let mut names_ours = false;
                     for pair in words[2..].chunks(2) {
                         match pair[0] {
                             "on" => target = pair[1].parse().ok(),
                             "with" => with.push(pair[1].parse().unwrap()),
+                            "ours" => names_ours = true,
                             _ => bytes = pair[1].parse().unwrap(),
                         }
                     }
@@ -317,12 +361,15 @@ mod tests {
                         to_caller: true,
                         target,
                         hangs_on: &with,
+                        names_ours,
                         caps: with.len() as u32,
                         ..Call::default()
                     };
                     show(books.call(&call))
                 }
                 "finish" => show(books.finish(number(1))),
+                "release" => show(books.release()),
+                "may-let-go" => books.may_let_go().to_string(),
                 "return" => {
                     books.returned(number(1), words.len() == 2);
                     "pass".into()
@@ -342,6 +389,7 @@ mod tests {
         match verdict {
             Verdict::Pass => "pass".into(),
             Verdict::Hold(on) => format!("hold {on}"),
+            Verdict::HoldBack => "hold back".into(),
             Verdict::Refuse(code) => code.to_string(),
             Verdict::Abort(why) => why.into(),
         }
@@ -360,6 +408,26 @@ mod tests {
             return 1
             call 5
             call 7 -> too-many-calls
+            ",
+        );
+    }
+
+    #[test]
+    fn what_a_waiting_call_names_is_not_let_go_before_it_was_handed_on() {
+        check(
+            "
+            release
+            call 1
+            call 2 ours 1
+            release
+            call 3 on 1 ours 1 -> hold 1
+            release -> hold back
+            return 2
+            release -> hold back
+            may-let-go -> false
+            return 1
+            may-let-go -> true
+            release
             ",
         );
     }

@@ -34,6 +34,9 @@ struct Shared {
     admission: RefCell<Admission>,
     /// Messages that wait for the answer to a question, in the order they came.
     waiting: RefCell<HashMap<u32, Vec<Incoming>>>,
+    /// Messages that let go of our capabilities, kept while a waiting call still names some of ours: it was
+    /// sent first, and must find them.
+    letting_go: RefCell<Vec<Incoming>>,
     /// Messages to be handed on, in this order: those that have waited, and the one just read.
     released: RefCell<VecDeque<Incoming>>,
     /// Something changed that the receiving side waits for.
@@ -77,6 +80,7 @@ impl Link {
             outbound: Outbound::default(),
             admission: RefCell::new(Admission::new(limits)),
             waiting: RefCell::default(),
+            letting_go: RefCell::default(),
             released: RefCell::default(),
             nudge: Notify::new(),
             last_heard: Cell::new(Instant::now()),
@@ -140,7 +144,8 @@ impl Control {
         (self.shared.hang_up)();
         let waiting = self.shared.waiting.take();
         let released = self.shared.released.take();
-        drop((waiting, released));
+        let letting_go = self.shared.letting_go.take();
+        drop((waiting, released, letting_go));
     }
 
     /// Begins to treat the peer as one that holds nothing, or that does.
@@ -317,6 +322,10 @@ impl Shared {
         let verdict = message.get_root().and_then(|root| self.judge(root, bytes)).map_err(gone)?;
         match verdict {
             (Verdict::Pass, _) => Ok(Some(Incoming(message))),
+            (Verdict::HoldBack, _) => {
+                self.letting_go.borrow_mut().push(Incoming(message));
+                Ok(None)
+            }
             (Verdict::Hold(on), _) => {
                 self.waiting.borrow_mut().entry(on).or_default().push(Incoming(message));
                 Ok(None)
@@ -361,13 +370,15 @@ impl Shared {
                     target,
                     hangs_on: &named.answers,
                     promises: &named.promises,
+                    names_ours: named.ours,
                     caps,
                     path_steps: named.path_steps,
                 })
             }
-            Ok(message::Finish(_)) if bytes > FINISH_BYTES_MAX => {
-                Verdict::Abort("a message that lets go of an answer was too large")
+            Ok(message::Finish(_) | message::Release(_)) if bytes > FINISH_BYTES_MAX => {
+                Verdict::Abort("a message that lets go of something was too large")
             }
+            Ok(message::Release(_)) => books.release(),
             Ok(message::Finish(finish)) => books.finish(finish?.get_question_id()),
             Ok(message::Return(ret)) => match ret?.which()? {
                 rpc_capnp::return_::Results(results) => {
@@ -407,12 +418,9 @@ impl Shared {
                 | message::ObsoleteDelete(_),
             )
             | Err(_) => Verdict::Abort("a kind of message that has no place between two parties"),
-            Ok(
-                message::Unimplemented(_)
-                | message::Abort(_)
-                | message::Release(_)
-                | message::Disembargo(_),
-            ) => Verdict::Pass,
+            Ok(message::Unimplemented(_) | message::Abort(_) | message::Disembargo(_)) => {
+                Verdict::Pass
+            }
         };
         Ok((verdict, question))
     }
@@ -425,8 +433,12 @@ impl Shared {
                 let mut books = self.admission.borrow_mut();
                 books.returned(ret.get_answer_id(), ret.get_no_finish_needed());
                 let waited = self.waiting.borrow_mut().remove(&ret.get_answer_id());
-                if waited.is_some() || books.is_drained() || self.stranger.get() {
-                    self.released.borrow_mut().extend(waited.into_iter().flatten());
+                let mut waited = waited.unwrap_or_default();
+                if books.may_let_go() {
+                    waited.append(&mut self.letting_go.borrow_mut());
+                }
+                if !waited.is_empty() || books.is_drained() || self.stranger.get() {
+                    self.released.borrow_mut().extend(waited);
                     self.nudge.notify_one();
                 }
             }
@@ -460,6 +472,8 @@ fn lost(error: FrameError) -> capnp::Error {
 struct Named {
     answers: Vec<u32>,
     promises: Vec<u32>,
+    /// Whether it names capabilities of ours.
+    ours: bool,
     path_steps: u32,
 }
 
@@ -473,6 +487,7 @@ impl Named {
         for cap in payload.get_cap_table()? {
             match cap.which() {
                 Ok(cap_descriptor::SenderPromise(promise)) => self.promises.push(promise),
+                Ok(cap_descriptor::ReceiverHosted(_)) => self.ours = true,
                 Ok(cap_descriptor::ReceiverAnswer(answer)) => {
                     let question = self.answer(answer?)?;
                     self.answers.push(question);

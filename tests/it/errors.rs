@@ -24,8 +24,8 @@ fn the_docs_list_every_code_with_its_advice_and_meaning() {
     assert_eq!(rows, want.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Codes that are heard in other tests, because they need a broken disk, a hostile peer or a server that
-/// stops. Nobody can bring `internal` about from outside.
+/// Codes that are heard in other tests, because they need a broken disk, a hostile peer, a server that
+/// stops, or a story. Nobody can bring `internal` about from outside.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("outcome-unknown", "tests/it/fault.rs"),
     ("overloaded", "tests/it/fault.rs"),
@@ -38,6 +38,17 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("shutting-down", "tests/it/operate.rs"),
     ("connection-over", "src/rpc/tests.rs"),
     ("not-permitted", "src/rpc/tests.rs"),
+    ("batch-regrouped", "tests/it/ledger.rs"),
+    ("batch-undone", "tests/it/ledger.rs"),
+    ("cursor-conflict", "tests/it/ledger.rs"),
+    ("dependency-failed", "tests/it/ledger.rs"),
+    ("dependency-forgotten", "tests/it/ledger.rs"),
+    ("epoch-stale", "tests/it/ledger.rs"),
+    ("message-not-found", "tests/it/ledger.rs"),
+    ("too-many-producers", "tests/it/ledger.rs"),
+    ("cursor-ahead", "tests/it/feed.rs"),
+    ("subscription-taken", "tests/it/feed.rs"),
+    ("too-many-subscriptions", "tests/it/feed.rs"),
 ];
 
 /// What was heard, with its exception type.

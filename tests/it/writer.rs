@@ -5,13 +5,14 @@ use bowline::clock::SystemClock;
 use bowline::engine::{Engine, Refusal, Submission};
 use bowline::limits::Limits;
 use bowline::model::code::Coded;
+use bowline::model::conditions::Conditions;
 use bowline::model::ids::{GrantId, GrantKey, LogId, MessageId, OpId, ProducerId, RealmId};
 use bowline::model::infos::{ObjectKind, Role};
-use bowline::model::ledger::{Ack, BatchHeader, Decision, Made, Outcome};
+use bowline::model::ledger::{Ack, BatchHeader, Decision, Made, Mode, Outcome};
 use bowline::model::page::Page;
 use bowline::model::rights::Rights;
 use bowline::model::sturdy_ref::{Secret, VerifierKey};
-use bowline::ops::{Action, CreateSession, Op, OpenProject, PutMessage, Refused};
+use bowline::ops::{Action, CreateSession, Op, OpenProject, PutMessage, Refused, Sent};
 use bowline::store::{Reader, Store, grants, messages, meta};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +65,23 @@ fn tamed(steps: Vec<Step>) -> Vec<Step> {
     tamed
 }
 
+fn plain(bytes: &[u8]) -> Sent<'_> {
+    Sent { bytes, beside: &[], mode: Mode::Each }
+}
+
+/// A batch without anything special about it.
+fn header(producer: u8, first_seq: u64) -> BatchHeader {
+    BatchHeader {
+        producer: ProducerId([producer; 16]),
+        epoch: 1,
+        first_seq,
+        acked_through: 0,
+        capability_epoch: None,
+        mode: Mode::Each,
+        batch: None,
+    }
+}
+
 /// What an op says: its letter is its content and its message id, unless it is 'h', which is malformed.
 fn op(producer: u8, seq: u64, content: char) -> Op {
     let mut id = [0; 16];
@@ -81,7 +99,7 @@ fn op(producer: u8, seq: u64, content: char) -> Op {
             &sent,
         ))),
     };
-    Op::new(OpId(id), &sent, action)
+    Op::new(OpId(id), plain(&sent), Conditions::default(), action)
 }
 
 /// The reference: one batch at a time, with everything kept in plain collections.
@@ -174,6 +192,7 @@ fn told(answer: Result<Ack, Refusal>) -> String {
         Decision::Applied { cursor, .. } => cursor.0.to_string(),
         Decision::Unchanged { .. } => "unchanged".into(),
         Decision::Rejected { code, .. } => code.clone(),
+        Decision::Conflicted(conflict) => conflict.code().name().to_owned(),
     };
     let said: Vec<_> = ack
         .outcomes
@@ -238,14 +257,9 @@ impl Bench {
     }
 
     fn make(&self, log: LogId, seq: u64, action: Action) -> LogId {
-        let header = BatchHeader {
-            producer: ProducerId([99; 16]),
-            epoch: 1,
-            first_seq: seq,
-            acked_through: 0,
-        };
-        let op =
-            Op::new(OpId([seq as u8 + log.0 as u8; 16]), &[seq as u8], Ok::<_, Refused>(action));
+        let (id, sent) = (OpId([seq as u8 + log.0 as u8; 16]), [seq as u8]);
+        let op = Op::new(id, plain(&sent), Conditions::default(), Ok::<_, Refused>(action));
+        let header = header(99, seq);
         let submission = Submission { grant: self.grant, log, header, ops: vec![op] };
         match block_on(self.engine.submit(submission).answer()).unwrap().outcomes.remove(0) {
             Outcome::Fresh(Decision::Applied { made: Made::Project(key), .. }) => key.log,
@@ -260,10 +274,9 @@ impl Bench {
             grant: self.grant,
             log: self.sessions[step.session],
             header: BatchHeader {
-                producer: ProducerId([step.producer; 16]),
                 epoch: step.epoch,
-                first_seq: step.first_seq,
                 acked_through: step.acked_through,
+                ..header(step.producer, step.first_seq)
             },
             ops: seqs
                 .zip(&step.contents)

@@ -1,0 +1,136 @@
+@0xe2b8f3b1c6f0a94d;
+# Feeds: what happened, from any point on, without gaps. The words are explained in bowline.capnp.
+#
+# You give a sink, an object of yours, and the server calls it: first with the history behind the place
+# you name, a page at a time, then `caughtUp`, then with whatever happens, as it happens. Calls on the sink
+# come in order. The server sends a few of them ahead and then waits for the first to return, so a sink
+# that takes its time holds up nobody but itself.
+#
+# *Places.* Every event has a place in the feed; places only grow. In a session's feed it is the cursor in
+# the session's log. In a project's or the server's feed, which join many logs, it is a number given to
+# every op on the server in the order of commits; a project's feed has only some of them.
+#
+# *Resuming.* Keep the place you have processed, and ask for a feed from there after a lost connection:
+# no event is missing and none comes twice. Or give the subscription a name: then the server keeps the
+# place for you, moved on whenever a call on your sink has returned. It may lag behind by a few calls, so
+# after a crash of either side some events come again, with the same places as before: drop what you have
+# processed already.
+#
+# *Gaps.* Old history may have been compacted. If something behind your place is gone, `gap` comes first,
+# and then what is kept up to the floor: those events give the state at the floor, and are followed by the
+# full history.
+
+using Bowline = import "bowline.capnp";
+using Session = import "session.capnp";
+
+struct Wish {
+  # Which feed somebody wants.
+
+  after @0 :UInt64;
+  # The place behind which to begin; 0 begins with the history. With a name that is known already, the
+  # kept place counts, and not this one.
+
+  name @1 :Text;
+  # Makes the subscription durable under this name, unique for the object it is asked of: 1 to 128 bytes
+  # without spaces and control characters. Empty for a feed that ends with its connection. Whoever asks
+  # under the same name again takes the subscription over; the feed that ran under it ends with
+  # `subscription-taken`.
+
+  kinds @2 :List(EventKind);
+  # Only events of these kinds. Empty for all.
+
+  skipProducer @3 :Data;
+  # Leave out the events of this producer, usually the caller's own. 16 bytes or none.
+}
+
+interface Sink {
+  # What you implement. A call that fails ends the subscription.
+
+  events @0 (page :EventPage) -> ();
+  # Something happened. Return when you have processed the page, or have it safely: that is what moves a
+  # named subscription on.
+
+  caughtUp @1 (place :UInt64) -> ();
+  # You have everything up to here, and nothing more has happened yet. It comes once behind the history,
+  # and from time to time while nothing happens.
+
+  gap @2 (after :UInt64, floor :UInt64) -> ();
+  # Some of the history behind `after`, the place you asked for, is gone. Forget what you built from
+  # earlier events: those that follow, up to `floor`, give the whole state at `floor`.
+
+  ended @3 (reason :Bowline.Refusal) -> ();
+  # The server ends the feed. No more calls come. `shutting-down`: ask again once it is back.
+}
+
+interface Subscription {
+  # A feed that runs. Drop it to end the feed; a named one can be taken up again.
+
+  status @0 () -> (place :UInt64, acknowledged :UInt64, caughtUp :Bool);
+  # `place`: sent up to here. `acknowledged`: the sink has returned for everything up to here. Needs
+  # `read`. Safe to repeat.
+}
+
+struct EventPage {
+  events @0 :List(Event);
+
+  through @1 :UInt64;
+  # Everything up to this place that you wished for has been sent now. It can be greater than the place of
+  # the last event, where events were left out at your wish; resume from here.
+}
+
+enum EventKind {
+  # Numbers are stored; a retired one stays taken.
+  unknown @0;
+  projectOpened @1;
+  sessionCreated @2;
+  messagePut @3;
+  messageRemoved @4;
+  titleSet @5;
+  historySet @6;
+}
+
+struct Event {
+  place @0 :UInt64;
+  # In this feed.
+
+  cursor @1 :UInt64;
+  # In the log of the object it happened to.
+
+  projectId @2 :Text;
+  sessionId @3 :Text;
+  # That object: the session if there is one, otherwise the project, otherwise the server.
+
+  producer @4 :Data;
+  seq @5 :UInt64;
+  opId @6 :Data;
+  batchId @7 :Data;
+  # The op behind it, as its producer named it. `batchId` is empty if the batch had no name.
+
+  atMs @8 :UInt64;
+  # When it was committed, by the server's clock. Never use it for order.
+
+  union {
+    unknown @9 :Void;
+    # Something this version of the schema has no word for.
+
+    projectOpened @10 :ProjectOpened;
+    sessionCreated @11 :SessionCreated;
+    messagePut @12 :Session.Message;
+    messageRemoved @13 :Text;
+    # Its id.
+
+    titleSet @14 :Text;
+    historySet @15 :Session.HistoryPolicy;
+  }
+}
+
+struct ProjectOpened {
+  id @0 :Text;
+  directory @1 :Text;
+  name @2 :Text;
+}
+
+struct SessionCreated {
+  id @0 :Text;
+  title @1 :Text;
+}

@@ -1,0 +1,225 @@
+//! A batch of ops: authority, ledger, conditions, rules, record.
+
+use super::{Failed, authorise, room_for_producer, same_epoch};
+use crate::engine::command::Submission;
+use crate::engine::queue::Refusal;
+use crate::model::conditions::{Fate, Unmet};
+use crate::model::ids::Cursor;
+use crate::model::ledger::{self, Ack, Decision, Mode, Outcome, ProducerState, Receipt};
+use crate::ops::{self, NotApplied, Op, Place, Refused};
+use crate::store::logs::LogState;
+use crate::store::{self, StoreError, Tx, producers::ProducerKey};
+use std::collections::BTreeMap;
+
+/// Applies a batch as far as the ledger lets it; also how the log was before.
+pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<(Ack, LogState), Failed> {
+    authorise(tx, batch.grant)?;
+    let log = store::logs::get(tx, batch.log)?;
+    same_epoch(&log, batch.header.capability_epoch)?;
+
+    let header = &batch.header;
+    let known = store::producers::get(tx, batch.log, header.producer)?;
+    let state = known.map(|(_, state)| state).unwrap_or_default();
+    let recorded = match known {
+        Some((key, _)) => recorded(tx, key, state, batch)?,
+        None => BTreeMap::new(),
+    };
+    let digests = batch.ops.iter().map(Op::digest);
+    let digest_of = |seq: u64| recorded.get(&seq).map(|receipt| receipt.digest);
+    let plan = ledger::plan(state, header, digests, digest_of).map_err(Refusal::from)?;
+
+    let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.repeats + plan.fresh);
+    for seq in (header.first_seq..).take(plan.repeats) {
+        outcomes.push(match recorded.get(&seq) {
+            Some(receipt) => Outcome::Repeat(receipt.decision.clone()),
+            None => Outcome::RepeatDropped,
+        });
+    }
+
+    let mut head = log.head;
+    let taken_over = plan.epoch != state.epoch;
+    let after = ProducerState {
+        epoch: plan.epoch,
+        // Who wrote under a higher epoch without registering it is nobody we know.
+        instance: state.instance.filter(|_| !taken_over),
+        high: state.high + plan.fresh as u64,
+        acked_through: plan.acked_through,
+    };
+    // A batch that decides nothing leaves no trace, unless it moves the producer on.
+    if plan.fresh > 0 || (known.is_some() && after != state) {
+        let producer = match known {
+            Some((key, _)) => key,
+            None => {
+                room_for_producer(&log)?;
+                store::producers::create(tx, batch.log, header.producer, after)?
+            }
+        };
+        let fresh = Fresh {
+            batch,
+            log,
+            producer,
+            first_seq: state.high + 1,
+            ops: &batch.ops[plan.repeats..plan.repeats + plan.fresh],
+            acked_through: state.acked_through,
+            recorded: &recorded,
+        };
+        let (decisions, bytes);
+        (decisions, head, bytes) = fresh.decide(tx, now_ms)?;
+        if !decisions.is_empty() {
+            let receipts: Vec<_> = fresh
+                .ops
+                .iter()
+                .zip(decisions)
+                .map(|(op, decision)| Receipt { digest: op.digest(), decision })
+                .collect();
+            store::receipts::keep(tx, producer, fresh.first_seq, &receipts)?;
+            outcomes.extend(receipts.into_iter().map(|receipt| Outcome::Fresh(receipt.decision)));
+        }
+        if head > log.head {
+            store::logs::advance(tx, batch.log, head, bytes)?;
+        }
+        if known.is_some() {
+            store::producers::set(tx, producer, after)?;
+        }
+        if after.acked_through > state.acked_through {
+            store::receipts::drop_through(tx, producer, after.acked_through)?;
+        }
+    }
+
+    let ack = Ack {
+        cursor: head,
+        first_seq: header.first_seq,
+        outcomes,
+        next_expected_seq: after.high + 1,
+        floor: after.acked_through + 1,
+        stopped: plan.stop,
+    };
+    Ok((ack, log))
+}
+
+/// What is kept about those ops that are decided and not acknowledged, as far as the batch repeats them or
+/// depends on them.
+fn recorded(
+    tx: &Tx<'_>,
+    key: ProducerKey,
+    state: ProducerState,
+    batch: &Submission,
+) -> Result<BTreeMap<u64, Receipt>, StoreError> {
+    let dependencies =
+        || batch.ops.iter().flat_map(|op| op.conditions().depends_on.iter().copied());
+    let first_seq = batch.header.first_seq;
+    let first = dependencies().fold(first_seq, u64::min).max(state.acked_through + 1);
+    let last = first_seq + batch.ops.len() as u64 - 1;
+    let last = dependencies().fold(last, u64::max).min(state.high);
+    if first > last {
+        return Ok(BTreeMap::new());
+    }
+    store::receipts::between(tx, key, first, last)
+}
+
+/// The ops of a batch that are not decided yet.
+struct Fresh<'a> {
+    batch: &'a Submission,
+    log: LogState,
+    producer: ProducerKey,
+    first_seq: u64,
+    ops: &'a [Op],
+    acked_through: u64,
+    recorded: &'a BTreeMap<u64, Receipt>,
+}
+
+impl Fresh<'_> {
+    /// Decides about them; where the log ends then, and how many bytes were added to it.
+    fn decide(&self, tx: &Tx<'_>, now_ms: u64) -> Result<(Vec<Decision>, Cursor, u64), Failed> {
+        if self.batch.header.mode != Mode::Atomic || self.ops.is_empty() {
+            return self.try_each(tx, now_ms);
+        }
+        tx.attempt(|| {
+            let (decisions, head, bytes) = self.try_each(tx, now_ms)?;
+            let all = decisions.iter().all(Decision::happened);
+            let decisions = ledger::all_or_nothing(self.first_seq, decisions);
+            match all {
+                true => Ok(((decisions, head, bytes), true)),
+                false => Ok(((decisions, self.log.head, 0), false)),
+            }
+        })
+    }
+
+    /// Runs the rules of the ops and writes those that changed something into the history.
+    fn try_each(&self, tx: &Tx<'_>, now_ms: u64) -> Result<(Vec<Decision>, Cursor, u64), Failed> {
+        let mut decisions = Vec::with_capacity(self.ops.len());
+        let (mut head, mut bytes) = (self.log.head, 0);
+        for (seq, op) in (self.first_seq..).zip(self.ops) {
+            let decision = match self.unmet(seq, op, head, &decisions) {
+                Some(Unmet::Conflict(conflict)) => Decision::Conflicted(conflict),
+                Some(unmet) => rejected(unmet.into()),
+                None => {
+                    let (decision, written) = self.attempt(tx, now_ms, seq, op, head)?;
+                    if let Decision::Applied { cursor, .. } = decision {
+                        head = cursor;
+                        bytes += written;
+                    }
+                    decision
+                }
+            };
+            decisions.push(decision);
+        }
+        Ok((decisions, head, bytes))
+    }
+
+    fn unmet(&self, seq: u64, op: &Op, head: Cursor, decided: &[Decision]) -> Option<Unmet> {
+        let fate = |on: u64| match on.checked_sub(self.first_seq) {
+            Some(at) => decided.get(at as usize).map_or(Fate::Forgotten, Fate::from),
+            None if on <= self.acked_through => Fate::Forgotten,
+            None => self.recorded.get(&on).map_or(Fate::Forgotten, |kept| (&kept.decision).into()),
+        };
+        let header = &self.batch.header;
+        op.conditions().check(seq, header.first_seq, header.mode, head, fate).err()
+    }
+
+    fn attempt(
+        &self,
+        tx: &Tx<'_>,
+        now_ms: u64,
+        seq: u64,
+        op: &Op,
+        head: Cursor,
+    ) -> Result<(Decision, u64), Failed> {
+        let place = Place { log: self.batch.log, cursor: head.next(), now_ms };
+        let rows_before = tx.rows_written();
+        match ops::apply(tx, place, op) {
+            Ok(effect) => match effect.entry {
+                None => Ok((Decision::Unchanged { made: effect.made }, 0)),
+                Some(entry) => {
+                    let row = store::ops::NewOp {
+                        log: self.batch.log,
+                        cursor: place.cursor,
+                        project: self.log.project,
+                        producer: self.producer,
+                        seq,
+                        op_id: op.id(),
+                        batch: self.batch.header.batch,
+                        granted: self.batch.grant,
+                        at_ms: now_ms,
+                        kind: entry.kind as u16,
+                        version: entry.version,
+                        replaces: entry.replaces,
+                        payload: &entry.payload,
+                    };
+                    store::ops::append(tx, &row)?;
+                    let applied = Decision::Applied { cursor: place.cursor, made: effect.made };
+                    Ok((applied, entry.payload.len() as u64))
+                }
+            },
+            Err(NotApplied::Refused(_)) if tx.rows_written() != rows_before => {
+                Err(Failed::WroteAndRefused)
+            }
+            Err(NotApplied::Refused(refused)) => Ok((rejected(refused), 0)),
+            Err(NotApplied::Store(error)) => Err(Failed::Store(error)),
+        }
+    }
+}
+
+fn rejected(refused: Refused) -> Decision {
+    Decision::Rejected { code: refused.code.name().to_owned(), text: refused.text }
+}

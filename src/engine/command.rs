@@ -1,0 +1,174 @@
+//! What the writer can be asked to do, and what it answers.
+
+use crate::limits::COMMAND_BYTES_LEAST;
+use crate::model::ids::{Cursor, GrantKey, LogId, SubscriptionName};
+use crate::model::ledger::{Ack, BatchHeader};
+use crate::model::registration::Registration;
+use crate::ops::Op;
+use crate::store::subscriptions::{SubscriptionKey, Taken};
+
+/// One change of durable state. There is no other way to make one.
+#[derive(Debug, Clone)]
+pub(super) enum Command {
+    /// Ops for a log.
+    Append(Submission),
+    /// A run of a producer announces itself.
+    Register(Registering),
+    /// A named subscription is taken up.
+    Subscribe(Subscribing),
+    /// A named subscription moves on.
+    Acknowledge(Acknowledgement),
+    /// A named subscription is dropped.
+    Forget {
+        /// Under which grant.
+        grant: GrantKey,
+        /// Of which object.
+        log: LogId,
+        /// Which.
+        name: SubscriptionName,
+    },
+    /// History is compacted.
+    Compact(Compacting),
+}
+
+/// A batch of ops for one log, under one authority.
+#[derive(Debug, Clone)]
+pub struct Submission {
+    /// Under which grant.
+    pub grant: GrantKey,
+    /// For which log.
+    pub log: LogId,
+    /// What it says about itself.
+    pub header: BatchHeader,
+    /// What it wants done; never empty.
+    pub ops: Vec<Op>,
+}
+
+/// A run of a producer, for one log, under one authority.
+#[derive(Debug, Clone)]
+pub struct Registering {
+    /// Under which grant.
+    pub grant: GrantKey,
+    /// For which log.
+    pub log: LogId,
+    /// What it says about itself.
+    pub registration: Registration,
+}
+
+/// Where a run of a producer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registered {
+    /// The epoch it writes under.
+    pub epoch: u32,
+    /// The number taken next.
+    pub next_expected_seq: u64,
+    /// Results from this number on are kept.
+    pub floor: u64,
+    /// Where the log ends now.
+    pub cursor: Cursor,
+}
+
+/// A named subscription to be taken up.
+#[derive(Debug, Clone)]
+pub struct Subscribing {
+    /// Under which grant.
+    pub grant: GrantKey,
+    /// Of which object's feed.
+    pub log: LogId,
+    /// Under which name.
+    pub name: SubscriptionName,
+    /// Where it begins if there is none of this name yet.
+    pub after: u64,
+}
+
+/// How far a named subscription was taken in.
+#[derive(Debug, Clone, Copy)]
+pub struct Acknowledgement {
+    /// Which.
+    pub key: SubscriptionKey,
+    /// By whom: only the last who took it up counts.
+    pub holder: u64,
+    /// Up to here.
+    pub place: u64,
+}
+
+/// A piece of a log to be compacted.
+#[derive(Debug, Clone, Copy)]
+pub struct Compacting {
+    /// Which log.
+    pub log: LogId,
+    /// At most up to here; one step may not get that far.
+    pub through: Cursor,
+}
+
+/// What a compaction freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Freed {
+    /// Where the log's floor is now.
+    pub floor: Cursor,
+    /// Ops that are gone.
+    pub ops: u64,
+    /// Their payload bytes.
+    pub bytes: u64,
+}
+
+impl Command {
+    /// What it takes up in the queue.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Command::Append(batch) => batch.ops.iter().map(Op::bytes).sum(),
+            _ => COMMAND_BYTES_LEAST,
+        }
+    }
+
+    /// The log whose content it changes.
+    pub(super) fn changes(&self) -> Option<LogId> {
+        match self {
+            Command::Append(batch) => Some(batch.log),
+            _ => None,
+        }
+    }
+}
+
+/// What the writer answers.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Appended {
+        ack: Ack,
+        /// The log, with the project it belongs to, if it has grown.
+        grown: Option<(LogId, Option<LogId>)>,
+    },
+    Registered(Registered),
+    Taken(Taken),
+    Done(bool),
+    Freed(Freed),
+}
+
+impl Answer {
+    pub(super) fn ack(self) -> Option<Ack> {
+        match self {
+            Answer::Appended { ack, .. } => Some(ack),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! parts {
+    ($($name:ident, $variant:ident, $part:ty;)+) => {
+        impl Answer {
+            $(pub(super) fn $name(self) -> Option<$part> {
+                match self {
+                    Answer::$variant(part) => Some(part),
+                    _ => None,
+                }
+            })+
+        }
+    };
+}
+
+parts! {
+    registered, Registered, Registered;
+    taken, Taken, Taken;
+    done, Done, bool;
+    freed, Freed, Freed;
+}

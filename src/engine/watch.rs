@@ -1,0 +1,240 @@
+//! Who waits for a stretch of history to grow, and the pages they have in common.
+//!
+//! The writer only notes which stretches grew; a thread of its own wakes those who wait, so a thousand of
+//! them cost the writer nothing. Whoever is woken first has the new page read, and the others take the same
+//! one.
+
+use crate::model::feed::{FeedPage, Stretch};
+use crate::model::ids::LogId;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use tokio::sync::watch;
+
+/// Pages kept for the others, per stretch.
+const PAGES_KEPT: usize = 4;
+
+/// All stretches somebody watches.
+#[derive(Default)]
+pub(super) struct Watchtower {
+    watched: Mutex<HashMap<Stretch, Weak<Watched>>>,
+    grown: Mutex<Grown>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Grown {
+    stretches: HashSet<Stretch>,
+    /// It is not known which.
+    any: bool,
+    closed: bool,
+}
+
+/// A stretch, for as long as somebody watches it.
+pub struct Watched {
+    stretch: Stretch,
+    changes: watch::Sender<u64>,
+    pages: tokio::sync::Mutex<VecDeque<Arc<FeedPage>>>,
+    tower: Weak<Watchtower>,
+}
+
+impl Watchtower {
+    /// Starts the thread that wakes those who wait. It ends with [`Watchtower::close`].
+    pub(super) fn start() -> io::Result<Arc<Self>> {
+        let tower = Arc::new(Self::default());
+        let of_thread = tower.clone();
+        thread::Builder::new().name("announcer".into()).spawn(move || of_thread.announce())?;
+        Ok(tower)
+    }
+
+    pub(super) fn close(&self) {
+        lock(&self.grown).closed = true;
+        self.wake.notify_all();
+    }
+
+    pub(super) fn watch(self: &Arc<Self>, stretch: Stretch) -> Arc<Watched> {
+        let mut watched = lock(&self.watched);
+        if let Some(known) = watched.get(&stretch).and_then(Weak::upgrade) {
+            return known;
+        }
+        let fresh = Arc::new(Watched {
+            stretch,
+            changes: watch::Sender::new(0),
+            pages: tokio::sync::Mutex::default(),
+            tower: Arc::downgrade(self),
+        });
+        watched.insert(stretch, Arc::downgrade(&fresh));
+        fresh
+    }
+
+    /// Logs have grown on disk; each comes with the project it belongs to.
+    pub(super) fn grew(&self, logs: impl IntoIterator<Item = (LogId, Option<LogId>)>) {
+        let mut grown = lock(&self.grown);
+        for (log, project) in logs {
+            grown.stretches.extend([Stretch::Server, Stretch::Log(log)]);
+            grown.stretches.extend(project.map(Stretch::Project));
+        }
+        drop(grown);
+        self.wake.notify_one();
+    }
+
+    /// Something may have grown on disk.
+    pub(super) fn may_have_grown(&self) {
+        lock(&self.grown).any = true;
+        self.wake.notify_one();
+    }
+
+    fn announce(&self) {
+        loop {
+            let (stretches, any) = {
+                let mut grown = lock(&self.grown);
+                while grown.stretches.is_empty() && !grown.any {
+                    if grown.closed {
+                        return;
+                    }
+                    grown = self.wake.wait(grown).unwrap_or_else(PoisonError::into_inner);
+                }
+                (std::mem::take(&mut grown.stretches), std::mem::take(&mut grown.any))
+            };
+            // The last to watch a stretch takes it out of the table when it goes, and that may be us: so
+            // not while the table is locked.
+            let waiting: Vec<_> = {
+                let watched = lock(&self.watched);
+                match any {
+                    true => watched.values().filter_map(Weak::upgrade).collect(),
+                    false => stretches
+                        .iter()
+                        .filter_map(|stretch| watched.get(stretch)?.upgrade())
+                        .collect(),
+                }
+            };
+            for stretch in waiting {
+                stretch.changes.send_modify(|changes| *changes += 1);
+            }
+        }
+    }
+}
+
+impl Watched {
+    /// Told whenever the stretch has grown.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// What lies behind a place: the page somebody else had read, or the one that `fetch` reads now.
+    pub async fn page<E>(
+        self: &Arc<Self>,
+        after: u64,
+        fetch: impl Future<Output = Result<FeedPage, E>>,
+    ) -> Result<Arc<FeedPage>, E> {
+        let mut pages = self.pages.lock().await;
+        if let Some(page) = pages.iter().find(|page| page.after == after) {
+            return Ok(page.clone());
+        }
+        let page = Arc::new(fetch.await?);
+        // Nobody has use for an empty page, nor for one that nobody else asks for.
+        if !page.ops.is_empty() && Arc::strong_count(self) > 1 {
+            pages.truncate(PAGES_KEPT - 1);
+            pages.push_front(page.clone());
+        }
+        Ok(page)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(tower) = self.tower.upgrade() {
+            let mut watched = lock(&tower.watched);
+            // Somebody may have come back for the stretch in between; that entry is not ours.
+            if watched.get(&self.stretch).is_some_and(|entry| entry.strong_count() == 0) {
+                watched.remove(&self.stretch);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds one of these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::feed::LoggedOp;
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn those_who_watch_are_woken_and_no_others() {
+        let tower = Watchtower::start().unwrap();
+        let (log, project) = (LogId(7), LogId(3));
+        let stretches = [Stretch::Server, Stretch::Project(project), Stretch::Log(log)];
+        let watched = stretches.map(|stretch| tower.watch(stretch));
+        let others = [Stretch::Project(LogId(4)), Stretch::Log(LogId(8))].map(|s| tower.watch(s));
+        let mut told = watched.each_ref().map(|watched| watched.changes());
+        tower.grew([(log, Some(project))]);
+        block_on(async {
+            for changes in &mut told {
+                changes.changed().await.unwrap();
+            }
+        });
+        for other in &others {
+            assert_eq!(*other.changes().borrow(), 0);
+        }
+        let mut other = others[0].changes();
+        tower.may_have_grown();
+        block_on(other.changed()).unwrap();
+        drop((watched, others));
+        tower.close();
+        // The thread may be about to let go of what it announced.
+        while !lock(&tower.watched).is_empty() {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_page_is_read_once_for_all_who_ask_at_the_same_place() {
+        let tower = Arc::new(Watchtower::default());
+        let one = tower.watch(Stretch::Server);
+        let _other = tower.watch(Stretch::Server);
+        let read = Cell::new(0);
+        let op = LoggedOp {
+            position: 1,
+            log: LogId(1),
+            cursor: crate::model::ids::Cursor(1),
+            project_id: None,
+            session_id: None,
+            producer: crate::model::ids::ProducerId([0; 16]),
+            seq: 1,
+            op_id: crate::model::ids::OpId([0; 16]),
+            batch: None,
+            at_ms: 0,
+            kind: 1,
+            version: 1,
+            payload: Vec::new(),
+        };
+        let ask = |after, ops: Vec<LoggedOp>| {
+            let fetch = async {
+                read.set(read.get() + 1);
+                Ok::<_, Infallible>(FeedPage { after, ops, through: after + 1, head: 9, floor: 0 })
+            };
+            let Ok(page) = block_on(one.page(after, fetch));
+            page.after
+        };
+        assert_eq!([ask(1, vec![op.clone()]), ask(1, vec![op.clone()])], [1, 1]);
+        assert_eq!(read.get(), 1);
+        ask(2, Vec::new());
+        ask(2, Vec::new());
+        assert_eq!(read.get(), 3, "an empty page is asked for again");
+        for after in 3..8 {
+            ask(after, vec![op.clone()]);
+        }
+        assert_eq!(block_on(one.pages.lock()).len(), PAGES_KEPT);
+    }
+}

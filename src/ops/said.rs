@@ -1,0 +1,70 @@
+//! What an op of the history says, and making again what follows from it.
+//!
+//! Every verb writes its projection through the same few lines here and when it is first applied, so a
+//! rebuild cannot disagree with what was stored by doing it another way.
+
+use super::{
+    HistorySet, Kind, MessagePut, MessageRemoved, Place, ProjectOpened, SessionCreated, TitleSet,
+};
+use crate::model::ids::OpId;
+use crate::store::{StoreError, Tx};
+use serde::Deserialize;
+
+/// What an op of the history says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// See [`super::open_project`].
+    ProjectOpened(ProjectOpened<'a>),
+    /// See [`super::create_session`].
+    SessionCreated(SessionCreated<'a>),
+    /// See [`super::put_message`].
+    MessagePut(MessagePut<'a>),
+    /// See [`super::remove_message`].
+    MessageRemoved(MessageRemoved),
+    /// See [`super::set_title`].
+    TitleSet(TitleSet<'a>),
+    /// See [`super::set_history`].
+    HistorySet(HistorySet),
+}
+
+impl<'a> Said<'a> {
+    /// Reads an op back. `op` is its name, which may stand for an id that was made from it.
+    pub fn read(op: OpId, kind: u16, version: u16, payload: &'a [u8]) -> Result<Self, StoreError> {
+        let odd = |error: postcard::Error| {
+            StoreError::Corrupt(format!("an op of kind {kind} in the history: {error}"))
+        };
+        let Some(known) = Kind::from_number(kind).filter(|_| version == 1) else {
+            return Err(StoreError::Corrupt(format!(
+                "the history holds an op of unknown kind {kind} or version {version}"
+            )));
+        };
+        let said = match known {
+            Kind::OpenProject => whole(payload).map(Said::ProjectOpened),
+            Kind::CreateSession => whole(payload).map(Said::SessionCreated),
+            Kind::PutMessage => MessagePut::read(op, payload).map(Said::MessagePut),
+            Kind::RemoveMessage => whole(payload).map(Said::MessageRemoved),
+            Kind::SetTitle => whole(payload).map(Said::TitleSet),
+            Kind::SetHistory => whole(payload).map(Said::HistorySet),
+        };
+        said.map_err(odd)
+    }
+
+    /// Makes what follows from an op of the history. It was decided long ago; nothing is checked.
+    pub(crate) fn replay(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
+        match self {
+            Said::ProjectOpened(opened) => opened.project(tx, place),
+            Said::SessionCreated(created) => created.project(tx, place),
+            Said::MessagePut(put) => put.project(tx, place),
+            Said::MessageRemoved(removed) => removed.project(tx, place),
+            Said::TitleSet(set) => set.project(tx, place),
+            Said::HistorySet(set) => set.project(tx, place),
+        }
+    }
+}
+
+fn whole<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, postcard::Error> {
+    match postcard::take_from_bytes(payload)? {
+        (value, []) => Ok(value),
+        _ => Err(postcard::Error::DeserializeBadEncoding),
+    }
+}

@@ -1,0 +1,389 @@
+//! Feeds: history in pages, then what happens as it happens, to one sink each.
+//!
+//! A feed is a task of its own. It sends a few calls ahead and waits for the first to return, and for the
+//! connection to have room, so a slow sink costs a page or two and holds up nobody. It ends with its
+//! `Subscription`, with its connection, with the first call that fails, or with a reason that is told.
+
+use super::error::to_wire;
+use super::scope::{Claim, Feeding};
+use super::{House, encode};
+use crate::engine::{Acknowledgement, Refusal, Submitted, Subscribing, Taken, Watched};
+use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_MS};
+use crate::model::code::{Code, Coded};
+use crate::model::feed::{FeedPage, Stretch, Wish, lost_something};
+use crate::model::rights::Right;
+use crate::queries::QueryError;
+use crate::wire::feed_capnp::{sink, subscription};
+use capnp::capability::Promise;
+use futures::future::{LocalBoxFuture, OptionFuture};
+use futures::stream::{FuturesOrdered, StreamExt};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The place a feed was asked for does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("the feed was asked for from behind {after}, but ends at {head}")]
+struct Ahead {
+    after: u64,
+    head: u64,
+}
+
+impl Coded for Ahead {
+    fn code(&self) -> Code {
+        Code::CursorAhead
+    }
+}
+
+/// Why the server ends a feed.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    #[error("another client has taken this subscription up, or it was forgotten")]
+    Taken,
+    #[error("something in the history cannot be told; the server's log says more")]
+    Unreadable,
+    /// The sink failed, or nobody is there any more: there is nobody to be told.
+    #[error("the sink failed")]
+    Sink,
+}
+
+impl Ended {
+    fn code(&self) -> Option<Code> {
+        match self {
+            Ended::Query(error) => Some(error.code()),
+            Ended::Taken => Some(Code::SubscriptionTaken),
+            Ended::Unreadable => Some(Code::Internal),
+            Ended::Sink => None,
+        }
+    }
+}
+
+/// How far a feed is.
+#[derive(Default)]
+struct Progress {
+    place: Cell<u64>,
+    acknowledged: Cell<u64>,
+    caught_up: Cell<bool>,
+}
+
+struct Subscription {
+    claim: Rc<Claim>,
+    progress: Rc<Progress>,
+}
+
+/// Begins a feed. What is checked here is heard by the caller, what comes later by the sink.
+pub(super) async fn begin(
+    claim: &Claim,
+    stretch: Stretch,
+    wish: Wish,
+    sink: sink::Client,
+) -> capnp::Result<subscription::Client> {
+    let house = claim.require_read().await?;
+    let place = claim.feed().map_err(to_wire)?;
+    let claim = Rc::new(claim.derive().map_err(to_wire)?);
+    let watched = house.engine.watch(stretch);
+    // From here on nothing is missed.
+    let changes = watched.changes();
+    let first = house.readers.feed(stretch, wish.after).await.map_err(to_wire)?;
+    let durable = match &wish.name {
+        None => None,
+        Some(name) => {
+            let (grant, log, name) = (claim.grant(), stretch.log(), name.clone());
+            let subscribing = Subscribing { grant, log, name, after: wish.after.min(first.head) };
+            let taken = house.engine.subscribe(subscribing).answer().await.map_err(to_wire)?;
+            Some(Durable::new(house.clone(), taken))
+        }
+    };
+    let after = durable.as_ref().map_or(wish.after, |durable| durable.saved);
+    if after > first.head {
+        return Err(to_wire(Ahead { after, head: first.head }));
+    }
+    // The wait may have been long enough for the connection to end.
+    claim.require(Right::Read)?;
+
+    let progress = Rc::new(Progress::default());
+    progress.place.set(after);
+    progress.acknowledged.set(after);
+    let heartbeat = Duration::from_millis(FEED_HEARTBEAT_MS_MAX.min(house.limits.idle_ms_max / 3));
+    let feed = Feed {
+        claim: claim.clone(),
+        stretch,
+        wish,
+        sink: sink.clone(),
+        watched,
+        changes,
+        progress: progress.clone(),
+        durable,
+        calls: FuturesOrdered::new(),
+        taking_in: None,
+        heartbeat,
+    };
+    let task = tokio::task::spawn_local(feed.run());
+    claim.keep_feed(Feeding { _task: AbortOnDropHandle::new(task), sink, _place: place });
+    Ok(capnp_rpc::new_client(Subscription { claim, progress }))
+}
+
+/// Tells a sink that its feed ends. Nobody waits for the answer.
+pub(super) fn end(sink: &sink::Client, code: Code, text: &str) {
+    let mut request = sink.ended_request();
+    encode::refusal(code.name(), text, request.get().init_reason());
+    let told = request.send().promise;
+    tokio::task::spawn_local(async move {
+        let _ = told.await;
+    });
+}
+
+impl subscription::Server for Subscription {
+    async fn status(
+        self: Rc<Self>,
+        params: subscription::StatusParams,
+        mut results: subscription::StatusResults,
+    ) -> capnp::Result<()> {
+        drop(params);
+        self.claim.require(Right::Read)?;
+        let mut results = results.get();
+        results.set_place(self.progress.place.get());
+        results.set_acknowledged(self.progress.acknowledged.get());
+        results.set_caught_up(self.progress.caught_up.get());
+        Ok(())
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.claim.end_feed();
+    }
+}
+
+struct Feed {
+    claim: Rc<Claim>,
+    stretch: Stretch,
+    wish: Wish,
+    sink: sink::Client,
+    watched: Arc<Watched>,
+    changes: watch::Receiver<u64>,
+    progress: Rc<Progress>,
+    durable: Option<Durable>,
+    /// Calls on the sink that have not returned, in order, each with the place it brings the sink to.
+    calls: FuturesOrdered<LocalBoxFuture<'static, capnp::Result<u64>>>,
+    /// The floor below which kept history is being taken in after a gap.
+    taking_in: Option<u64>,
+    heartbeat: Duration,
+}
+
+impl Feed {
+    async fn run(mut self) {
+        let Err(ended) = self.deliver().await;
+        tracing::debug!(%ended, "a feed has ended");
+        if let Some(code) = ended.code() {
+            end(&self.sink, code, &ended.to_string());
+        }
+        // What has returned by now still counts, and the sink is let go.
+        self.claim.end_feed();
+    }
+
+    /// Goes on until something ends it.
+    async fn deliver(&mut self) -> Result<std::convert::Infallible, Ended> {
+        loop {
+            self.room().await?;
+            self.changes.borrow_and_update();
+            let after = self.progress.place.get();
+            let page = self.page(after).await?;
+            if lost_something(after, page.floor, self.taking_in) {
+                self.taking_in = Some(page.floor);
+                self.progress.caught_up.set(false);
+                let mut request = self.sink.gap_request();
+                request.get().set_after(after);
+                request.get().set_floor(page.floor);
+                self.call(request.send().promise, None);
+                self.progress.place.set(0);
+            } else if page.ops.is_empty() && page.through == after {
+                self.idle(after).await?;
+            } else {
+                self.tell(&page)?;
+            }
+        }
+    }
+
+    /// Waits until the sink and the connection may be sent more.
+    async fn room(&mut self) -> Result<(), Ended> {
+        while self.calls.len() >= FEED_CALLS_IN_FLIGHT_MAX {
+            self.step(None).await?;
+        }
+        let claim = self.claim.clone();
+        let mut room = std::pin::pin!(claim.room());
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut room => return Ok(()),
+                stepped = self.step(None), if !self.calls.is_empty() => { stepped?; }
+            }
+        }
+    }
+
+    /// The page behind a place. Readers that have no room now will have some.
+    async fn page(&self, after: u64) -> Result<Arc<FeedPage>, Ended> {
+        loop {
+            let house = self.claim.require(Right::Read).map_err(|_| Ended::Sink)?;
+            let fetch = house.readers.feed(self.stretch, after);
+            match self.watched.page(after, fetch).await {
+                Err(QueryError::Overloaded) => {
+                    tokio::time::sleep(Duration::from_millis(FEED_RETRY_MS)).await;
+                }
+                found => return Ok(found?),
+            }
+        }
+    }
+
+    /// Sends what the sink wished for of a page.
+    fn tell(&mut self, page: &FeedPage) -> Result<(), Ended> {
+        let wanted: Vec<_> = page.ops.iter().filter(|op| self.wish.wants(op)).collect();
+        self.progress.place.set(page.through);
+        self.progress.caught_up.set(false);
+        if self.taking_in.is_some_and(|floor| page.through >= floor) {
+            self.taking_in = None;
+        }
+        if wanted.is_empty() {
+            if self.calls.is_empty() {
+                self.acknowledged(page.through);
+            }
+            return Ok(());
+        }
+        let mut request = self.sink.events_request();
+        let mut to = request.get().init_page();
+        to.set_through(page.through);
+        let mut events = to.init_events(wanted.len() as u32);
+        for (at, op) in (0..).zip(wanted) {
+            encode::event(op, self.stretch, events.reborrow().get(at)).map_err(|error| {
+                tracing::error!(%error, log = op.log.0, cursor = op.cursor.0, "an op cannot be told");
+                Ended::Unreadable
+            })?;
+        }
+        self.call(request.send().promise, Some(page.through));
+        Ok(())
+    }
+
+    /// There is nothing to tell: says so, and waits for something to happen.
+    async fn idle(&mut self, place: u64) -> Result<(), Ended> {
+        if !self.progress.caught_up.replace(true) {
+            self.say_caught_up(place);
+        }
+        let mut changes = self.changes.clone();
+        loop {
+            tokio::select! {
+                biased;
+                changed = changes.changed() => {
+                    // The engine is gone: the connection will be, too.
+                    return changed.map_err(|_| Ended::Sink);
+                }
+                beat = self.step(Some(self.heartbeat)) => {
+                    if beat? && self.calls.len() < FEED_CALLS_IN_FLIGHT_MAX {
+                        self.say_caught_up(place);
+                    }
+                }
+            }
+        }
+    }
+
+    fn say_caught_up(&mut self, place: u64) {
+        let mut request = self.sink.caught_up_request();
+        request.get().set_place(place);
+        self.call(request.send().promise, Some(place));
+    }
+
+    fn call<T: 'static>(&mut self, sent: Promise<T, capnp::Error>, through: Option<u64>) {
+        let through = through.unwrap_or(0);
+        self.calls.push_back(Box::pin(async move {
+            sent.await?;
+            Ok(through)
+        }));
+    }
+
+    /// Waits for the next thing to happen on this side: a call returns, a place is saved, or, if it takes
+    /// longer than that, time has passed.
+    async fn step(&mut self, longest: Option<Duration>) -> Result<bool, Ended> {
+        let saving = OptionFuture::from(self.durable.as_mut().and_then(|it| it.saving.as_mut()));
+        let pause = longest.map(tokio::time::sleep);
+        tokio::select! {
+            biased;
+            Some(returned) = self.calls.next(), if !self.calls.is_empty() => {
+                let through = returned.map_err(|error| {
+                    tracing::debug!(%error, "a sink failed");
+                    Ended::Sink
+                })?;
+                self.acknowledged(through);
+                Ok(false)
+            }
+            Some(saved) = saving => {
+                let Some(durable) = &mut self.durable else { return Ok(false) };
+                durable.saving = None;
+                match saved {
+                    Ok(true) => durable.save(),
+                    Ok(false) => return Err(Ended::Taken),
+                    // The next return tries again.
+                    Err(error) => {
+                        tracing::debug!(%error, "a place could not be saved yet");
+                        durable.saved = durable.taken.place;
+                    }
+                }
+                Ok(false)
+            }
+            Some(()) = OptionFuture::from(pause) => Ok(true),
+            else => std::future::pending().await,
+        }
+    }
+
+    /// The sink has everything up to here.
+    fn acknowledged(&mut self, through: u64) {
+        if through <= self.progress.acknowledged.get() {
+            return; // below the floor, after a gap
+        }
+        self.progress.acknowledged.set(through);
+        if let Some(durable) = &mut self.durable {
+            durable.wanted = through;
+            durable.save();
+        }
+    }
+}
+
+/// The place of a named subscription, and how far it is saved. One save at a time: whatever returns
+/// meanwhile goes with the next.
+struct Durable {
+    house: Rc<House>,
+    taken: Taken,
+    wanted: u64,
+    saved: u64,
+    saving: Option<LocalBoxFuture<'static, Result<bool, Refusal>>>,
+}
+
+impl Durable {
+    fn new(house: Rc<House>, taken: Taken) -> Self {
+        Self { house, taken, wanted: taken.place, saved: taken.place, saving: None }
+    }
+
+    fn save(&mut self) {
+        if self.saving.is_none() && self.wanted > self.saved {
+            self.saved = self.wanted;
+            self.saving = Some(Box::pin(self.submit().answer()));
+        }
+    }
+
+    fn submit(&self) -> Submitted<bool> {
+        let Taken { key, holder, .. } = self.taken;
+        self.house.engine.acknowledge(Acknowledgement { key, holder, place: self.wanted })
+    }
+}
+
+impl Drop for Durable {
+    fn drop(&mut self) {
+        // Nobody waits for it, and if it is lost some events come twice.
+        if self.wanted > self.saved {
+            drop(self.submit());
+        }
+    }
+}

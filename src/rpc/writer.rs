@@ -1,0 +1,276 @@
+//! `Writer`: ops in a stream, cut into batches as they come.
+//!
+//! A batch is handed to the engine as soon as the one before it is on its way to the disk, or when it is
+//! large enough; so a lone op waits for nothing, and a flood goes in large batches. What is held here is
+//! bounded for the whole connection: beyond that, `write` returns only when the disk has caught up.
+
+use super::error::to_wire;
+use super::scope::{Carried, Claim, Streamed};
+use super::{decode, encode};
+use crate::engine::{Submission, Submitted};
+use crate::limits::{BATCH_OPS_MAX, WRITER_BATCH_BYTES, WRITER_BATCHES_IN_FLIGHT_MAX};
+use crate::model::ids::{Cursor, LogId};
+use crate::model::ledger::{Ack, BatchHeader, Outcome, Stop};
+use crate::model::rights::Right;
+use crate::ops::Op;
+use crate::wire::session_capnp::writer;
+use std::cell::RefCell;
+use std::rc::Rc;
+use tokio::sync::Notify;
+
+struct Writer {
+    stream: Rc<Stream>,
+}
+
+pub(super) fn client(claim: Claim, log: LogId, header: BatchHeader) -> writer::Client {
+    let state = State {
+        next_seq: header.first_seq,
+        decided_before: header.first_seq,
+        told_from: header.first_seq,
+        header,
+        pending: Vec::new(),
+        held: None,
+        begun: 0,
+        answered: 0,
+        told: Vec::new(),
+        cursor: Cursor(0),
+        next_expected_seq: header.first_seq,
+        floor: 0,
+        stopped: None,
+        failed: None,
+    };
+    let stream = Stream { claim, log, state: RefCell::new(state), moved: Notify::new() };
+    capnp_rpc::new_client(Writer { stream: Rc::new(stream) })
+}
+
+/// What the object and its batches under way share.
+struct Stream {
+    claim: Claim,
+    log: LogId,
+    state: RefCell<State>,
+    /// A batch was decided.
+    moved: Notify,
+}
+
+struct State {
+    /// Of every batch; its numbers move on.
+    header: BatchHeader,
+    /// The number of the next op that is written.
+    next_seq: u64,
+    /// Ops that wait to be handed over.
+    pending: Vec<Op>,
+    held: Option<Streamed>,
+    /// Batches handed over, and those of them that were answered, in the same order.
+    begun: u64,
+    answered: u64,
+    /// All ops below this number are decided.
+    decided_before: u64,
+    /// Outcomes nobody was told yet, and the number of the first.
+    told: Vec<Outcome>,
+    told_from: u64,
+    cursor: Cursor,
+    next_expected_seq: u64,
+    floor: u64,
+    /// Nothing is looked at any more.
+    stopped: Option<Stop>,
+    /// Nothing is taken any more.
+    failed: Option<capnp::Error>,
+}
+
+impl State {
+    fn in_flight(&self) -> u64 {
+        self.begun - self.answered
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopped.is_some() || self.failed.is_some()
+    }
+
+    fn failed(&self) -> capnp::Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Stream {
+    /// Takes an op under the next number.
+    fn take(self: &Rc<Self>, op: Op) -> capnp::Result<()> {
+        self.claim.require(Right::Append)?;
+        let mut state = self.state.borrow_mut();
+        state.failed()?;
+        state.next_seq += 1;
+        if state.stopped.is_some() {
+            return Ok(()); // the next flush says why it was not looked at
+        }
+        match &mut state.held {
+            Some(held) => held.add(op.bytes()),
+            None => state.held = Some(self.claim.stream(op.bytes())),
+        }
+        state.pending.push(op);
+        let large = state.pending.len() >= BATCH_OPS_MAX as usize
+            || state.held.as_ref().is_some_and(|held| held.bytes() >= WRITER_BATCH_BYTES);
+        let next =
+            state.in_flight() == 0 || (large && state.in_flight() < WRITER_BATCHES_IN_FLIGHT_MAX);
+        drop(state);
+        if next { self.hand_over() } else { Ok(()) }
+    }
+
+    /// Hands what is pending to the engine; nothing, if there is nothing, which only moves `ackedThrough`
+    /// on and asks where the log ends.
+    fn hand_over(self: &Rc<Self>) -> capnp::Result<()> {
+        let (submitted, carried, held) = {
+            let house = self.claim.require(Right::Append)?;
+            let mut state = self.state.borrow_mut();
+            let count = state.pending.len().min(BATCH_OPS_MAX as usize);
+            let carried = match self.claim.carry(count) {
+                Ok(carried) => carried,
+                Err(denied) => {
+                    let error = to_wire(denied);
+                    state.failed = Some(error.clone());
+                    return Err(error);
+                }
+            };
+            let rest = state.pending.split_off(count);
+            let ops = std::mem::replace(&mut state.pending, rest);
+            let held = match state.pending.is_empty() {
+                true => state.held.take(),
+                false => {
+                    state.held.as_mut().map(|held| held.split(ops.iter().map(Op::bytes).sum()))
+                }
+            };
+            let header = state.header;
+            state.header.first_seq += count as u64;
+            state.begun += 1;
+            let submission = Submission { grant: self.claim.grant(), log: self.log, header, ops };
+            (house.engine.submit(submission), carried, held)
+        };
+        // The batch is on its way whoever still waits; what becomes of it is noted for the next flush.
+        tokio::task::spawn_local(self.clone().note(submitted, carried, held));
+        Ok(())
+    }
+
+    async fn note(
+        self: Rc<Self>,
+        submitted: Submitted<Ack>,
+        carried: Carried,
+        held: Option<Streamed>,
+    ) {
+        let answer = submitted.answer().await;
+        drop((carried, held));
+        let go_on = {
+            let mut state = self.state.borrow_mut();
+            state.answered += 1;
+            match answer {
+                Err(refusal) => {
+                    state.failed.get_or_insert_with(|| to_wire(refusal));
+                }
+                Ok(ack) if state.stopped.is_none() => {
+                    state.decided_before = ack.first_seq + ack.outcomes.len() as u64;
+                    state.told.extend(ack.outcomes);
+                    state.cursor = ack.cursor;
+                    state.next_expected_seq = ack.next_expected_seq;
+                    state.floor = ack.floor;
+                    state.stopped = ack.stopped;
+                }
+                // Behind a stop there is a gap; the first reason counts.
+                Ok(_) => {}
+            }
+            if state.is_over() {
+                state.pending.clear();
+                state.held = None;
+            }
+            !state.pending.is_empty()
+        };
+        if go_on && let Err(error) = self.hand_over() {
+            self.state.borrow_mut().failed.get_or_insert(error);
+        }
+        self.moved.notify_waiters();
+    }
+
+    /// Waits until every op below this number is decided and so many batches are answered, or none will
+    /// be.
+    async fn decided(&self, before: u64, batches: u64) {
+        loop {
+            let moved = self.moved.notified();
+            {
+                let state = self.state.borrow();
+                let all = state.decided_before >= before || state.stopped.is_some();
+                if state.failed.is_some() || (all && state.answered >= batches) {
+                    return;
+                }
+            }
+            moved.await;
+        }
+    }
+
+    /// What became of the ops below this number that nobody was told about yet.
+    fn tell(&self, before: u64) -> capnp::Result<Ack> {
+        let mut state = self.state.borrow_mut();
+        state.failed()?;
+        let count = usize::try_from(before.saturating_sub(state.told_from)).unwrap_or(usize::MAX);
+        let count = count.min(state.told.len());
+        let rest = state.told.split_off(count);
+        let outcomes = std::mem::replace(&mut state.told, rest);
+        let first_seq = state.told_from;
+        state.told_from += outcomes.len() as u64;
+        Ok(Ack {
+            cursor: state.cursor,
+            first_seq,
+            outcomes,
+            next_expected_seq: state.next_expected_seq,
+            floor: state.floor,
+            stopped: state.stopped,
+        })
+    }
+}
+
+impl writer::Server for Writer {
+    fn write(
+        self: Rc<Self>,
+        params: writer::WriteParams,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let taken =
+            decode::write(params.get()).map_err(to_wire).and_then(|op| self.stream.take(op));
+        drop(params);
+        async move {
+            taken?;
+            self.stream.claim.stream_room().await;
+            self.stream.state.borrow().failed()
+        }
+    }
+
+    fn flush(
+        self: Rc<Self>,
+        params: writer::FlushParams,
+        mut results: writer::FlushResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let stream = self.stream.clone();
+        let begun = params.get().and_then(|params| {
+            let house = stream.claim.require(Right::Append)?;
+            let before = {
+                let mut state = stream.state.borrow_mut();
+                state.failed()?;
+                let acked = state.header.acked_through.max(params.get_acked_through());
+                state.header.acked_through = acked;
+                state.next_seq
+            };
+            let hurry = {
+                let state = stream.state.borrow();
+                !state.is_over() && (!state.pending.is_empty() || state.in_flight() == 0)
+            };
+            if hurry {
+                stream.hand_over()?;
+            }
+            let batches = stream.state.borrow().begun;
+            Ok((before, batches, house.incarnation))
+        });
+        drop(params);
+        async move {
+            let (before, batches, incarnation) = begun?;
+            stream.decided(before, batches).await;
+            let _turn = stream.claim.turn_to_ack().await;
+            let ack = stream.tell(before)?;
+            encode::ack(&ack, incarnation, results.get().init_ack());
+            Ok(())
+        }
+    }
+}
