@@ -73,4 +73,5 @@ pub mod rpc;
 pub mod server;
 pub mod store;
 pub mod transport;
+pub mod upkeep;
 pub mod wire;

@@ -3,6 +3,7 @@
 //! The constants are defaults or fixed by the format; [`Limits`] holds those an operator may change,
 //! by the same name, in the settings file, the environment or a flag.
 
+use crate::model::history::Policy;
 use serde::Deserialize;
 
 /// Longest id a client may choose.
@@ -170,6 +171,14 @@ pub struct Limits {
     pub queue_bytes_max: usize,
     /// Questions waiting for a reader; one more is answered `overloaded`.
     pub queue_reads_max: usize,
+    /// Ops older than this may be compacted, as far as later ones have replaced them; 0 keeps them for ever.
+    pub history_age_ms_max: u64,
+    /// The oldest ops of a log may be compacted while all together are larger than this; 0 keeps them.
+    pub history_bytes_max: u64,
+    /// Time between two sweeps over all logs for history to compact; 0 never sweeps.
+    pub history_sweep_ms: u64,
+    /// A named subscription not used for this long holds no history back any more.
+    pub subscription_idle_ms_max: u64,
     /// Time given to accepted calls when the server is told to stop.
     pub shutdown_ms_max: u64,
 }
@@ -193,10 +202,16 @@ impl Default for Limits {
             queue_commands_max: 16_384,
             queue_bytes_max: 64 << 20,
             queue_reads_max: 16_384,
+            history_age_ms_max: 30 * DAY_MS,
+            history_bytes_max: 0,
+            history_sweep_ms: 600_000,
+            subscription_idle_ms_max: 30 * DAY_MS,
             shutdown_ms_max: 10_000,
         }
     }
 }
+
+const DAY_MS: u64 = 86_400_000;
 
 /// A limit outside the range that makes sense.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -209,6 +224,15 @@ pub struct OutOfRange {
 }
 
 impl Limits {
+    /// What history the server lets go of, where a session has no wish of its own.
+    pub fn history(&self) -> Policy {
+        let bound = |max: u64| Some(max).filter(|max| *max > 0);
+        Policy {
+            age_ms_max: bound(self.history_age_ms_max),
+            bytes_max: bound(self.history_bytes_max),
+        }
+    }
+
     /// Whether every limit lets the server work and keeps it bounded.
     pub fn check(&self) -> Result<(), OutOfRange> {
         const HOUR_MS: u64 = 3_600_000;
@@ -233,6 +257,10 @@ impl Limits {
             ("queue_commands_max", self.queue_commands_max as u64, 1, 1 << 20),
             ("queue_bytes_max", self.queue_bytes_max as u64, frame, 16 * GIB),
             ("queue_reads_max", self.queue_reads_max as u64, 1, 1 << 20),
+            ("history_age_ms_max", self.history_age_ms_max, 0, 36_500 * DAY_MS),
+            ("history_bytes_max", self.history_bytes_max, 0, 1 << 50),
+            ("history_sweep_ms", self.history_sweep_ms, 0, 365 * DAY_MS),
+            ("subscription_idle_ms_max", self.subscription_idle_ms_max, 0, 36_500 * DAY_MS),
             ("shutdown_ms_max", self.shutdown_ms_max, 100, HOUR_MS),
         ];
         for (name, value, least, most) in table {

@@ -1,9 +1,14 @@
 //! People's door: one file per command. Data goes to stdout, talk to stderr.
 
+mod compact;
 mod logging;
+mod rebuild;
 mod serve;
+mod upkeep;
+mod verify;
 
 use clap::{Parser, Subcommand};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// A capability-RPC server for agent work
@@ -20,6 +25,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Verify(verify::Verify),
+    Rebuild(rebuild::Rebuild),
+    Compact(compact::Compact),
 }
 
 impl Cli {
@@ -27,8 +35,17 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         match self.command {
             Command::Serve(serve) => serve.run(),
+            Command::Verify(verify) => verify.run(),
+            Command::Rebuild(rebuild) => rebuild.run(),
+            Command::Compact(compact) => compact.run(),
         }
     }
+}
+
+/// Says on stderr what went wrong.
+fn complain(code: u8, why: impl std::fmt::Display) -> ExitCode {
+    let _ = writeln!(io::stderr(), "bowline: {why}");
+    ExitCode::from(code)
 }
 
 /// Exit codes, as `docs/operating.md` lists them.
@@ -39,4 +56,6 @@ mod exit {
     pub(super) const USAGE: u8 = 2;
     /// Another server holds the data directory.
     pub(super) const HELD: u8 = 3;
+    /// `verify` has found something wrong.
+    pub(super) const PROBLEMS: u8 = 4;
 }

@@ -1,6 +1,6 @@
 //! `bowline serve`
 
-use super::{exit, logging};
+use super::{complain, exit, logging};
 use crate::clock::SystemClock;
 use crate::config::{LimitOverride, LogFormat, Overrides, Settings, Switch, process_env};
 use crate::server::{self, Ready, RootRef, ServeError};
@@ -96,11 +96,6 @@ impl Serve {
         let Self { config, data, unix, tcp, workers, limits, log, log_format, json: _ } = self;
         Overrides { config, data, unix, tcp, workers, limits, log, log_format }
     }
-}
-
-fn complain(code: u8, why: impl std::fmt::Display) -> ExitCode {
-    let _ = writeln!(io::stderr(), "bowline: {why}");
-    ExitCode::from(code)
 }
 
 fn serve(settings: Settings, json: bool) -> Result<(), ServeError> {

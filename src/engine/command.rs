@@ -128,6 +128,14 @@ impl Command {
             _ => None,
         }
     }
+
+    /// The log whose history it cuts.
+    pub(super) fn compacts(&self) -> Option<LogId> {
+        match self {
+            Command::Compact(compacting) => Some(compacting.log),
+            _ => None,
+        }
+    }
 }
 
 /// What the writer answers.

@@ -8,6 +8,7 @@ use crate::model::feed::{FeedPage, Stretch};
 use crate::model::ids::LogId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub struct Watched {
     stretch: Stretch,
     changes: watch::Sender<u64>,
     pages: tokio::sync::Mutex<VecDeque<Arc<FeedPage>>>,
+    /// Some of the history was compacted, and the pages may show what is gone.
+    stale: AtomicBool,
     tower: Weak<Watchtower>,
 }
 
@@ -62,6 +65,7 @@ impl Watchtower {
             stretch,
             changes: watch::Sender::new(0),
             pages: tokio::sync::Mutex::default(),
+            stale: AtomicBool::new(false),
             tower: Arc::downgrade(self),
         });
         watched.insert(stretch, Arc::downgrade(&fresh));
@@ -77,6 +81,19 @@ impl Watchtower {
         }
         drop(grown);
         self.wake.notify_one();
+    }
+
+    /// Some of a log was compacted. Whoever is in the middle of it will notice; pages kept for others go.
+    pub(super) fn compacted(&self, log: LogId) {
+        let watched: Vec<_> = lock(&self.watched).values().filter_map(Weak::upgrade).collect();
+        for stretch in watched {
+            // Feeds that join logs are few, and compaction is rare.
+            if matches!(stretch.stretch, Stretch::Server | Stretch::Project(_))
+                || stretch.stretch == Stretch::Log(log)
+            {
+                stretch.stale.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Something may have grown on disk.
@@ -129,6 +146,9 @@ impl Watched {
         fetch: impl Future<Output = Result<FeedPage, E>>,
     ) -> Result<Arc<FeedPage>, E> {
         let mut pages = self.pages.lock().await;
+        if self.stale.swap(false, Ordering::Relaxed) {
+            pages.clear();
+        }
         if let Some(page) = pages.iter().find(|page| page.after == after) {
             return Ok(page.clone());
         }
@@ -236,5 +256,9 @@ mod tests {
             ask(after, vec![op.clone()]);
         }
         assert_eq!(block_on(one.pages.lock()).len(), PAGES_KEPT);
+        let before = read.get();
+        tower.compacted(LogId(5));
+        ask(7, vec![op.clone()]);
+        assert_eq!(read.get(), before + 1, "what was compacted is not shown from memory");
     }
 }

@@ -70,6 +70,10 @@ pub(super) fn run(
                     failures_in_a_row = 0;
                     live.changed(waiting.iter().filter_map(|job| job.command.changes()));
                     let grown: Vec<_> = answers.iter().filter_map(grown).collect();
+                    waiting
+                        .iter()
+                        .filter_map(|job| job.command.compacts())
+                        .for_each(|log| tower.compacted(log));
                     for (job, answer) in waiting.drain(..).zip(answers) {
                         job.answer(answer);
                     }

@@ -12,7 +12,8 @@ pub use redeem::{Object, RedeemError, Redeemed};
 use crate::limits::FEED_PAGE_ITEMS_MAX;
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{FeedPage, Stretch};
-use crate::model::ids::{LogId, ProjectId, SessionId};
+use crate::model::history::Policy;
+use crate::model::ids::{Cursor, LogId, ProjectId, SessionId};
 use crate::model::infos::{
     MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
 };
@@ -20,6 +21,17 @@ use crate::model::page::{Page, Paged};
 use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
 use crate::ops::PutMessage;
 use crate::store::{self, StoreError};
+
+/// Logs that may be compacted.
+#[derive(Debug)]
+pub struct Compactable {
+    /// The last log looked at; none if there was none.
+    pub last: Option<LogId>,
+    /// How many were looked at.
+    pub looked_at: u64,
+    /// Which of them may be compacted, and up to where.
+    pub logs: Vec<(LogId, Cursor)>,
+}
 
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +148,38 @@ impl Readers {
                 _ => head.max(after),
             };
             Ok(FeedPage { after, ops, through, head, floor })
+        })
+        .await
+    }
+
+    /// Logs behind `after` that a policy lets compact, and how far. Named subscriptions that were used since
+    /// `since_ms` keep what they have not heard.
+    pub async fn compactable(
+        &self,
+        after: LogId,
+        limit: u32,
+        policy: Policy,
+        now_ms: u64,
+        since_ms: u64,
+    ) -> Result<Compactable, QueryError> {
+        self.ask(move |read| {
+            let candidates = store::compaction::candidates(read, after, limit)?;
+            let mut found = Compactable {
+                last: candidates.last().copied(),
+                looked_at: candidates.len() as u64,
+                logs: Vec::new(),
+            };
+            for log in candidates {
+                let Some(reach) = store::compaction::reach(read, log, policy, now_ms)? else {
+                    continue;
+                };
+                let heard = store::compaction::heard(read, log, since_ms)?;
+                let through = heard.map_or(reach, |heard| heard.min(reach));
+                if through > store::logs::get(read, log)?.floor {
+                    found.logs.push((log, through));
+                }
+            }
+            Ok(found)
         })
         .await
     }

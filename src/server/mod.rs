@@ -18,12 +18,14 @@ use crate::queries::{Readers, ReadersError};
 use crate::rpc::House;
 use crate::store::data_dir::{DataDir, DataDirError, Holder};
 use crate::store::{Store, StoreError};
+use crate::upkeep::compaction;
 use listen::Listeners;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio_util::task::AbortOnDropHandle;
 use worker::Workers;
 
 /// What a running server tells the one who started it.
@@ -139,6 +141,7 @@ pub async fn run(
     let limits = settings.limits.clone();
     let readers = Readers::start(&path, settings.workers.max(2), limits.queue_reads_max)?;
     let (fatal, mut on_fatal) = mpsc::channel(1);
+    let sweep_clock = clock.clone();
     let (engine, writer) = Engine::start(store, &limits, clock, move |why| {
         let _ = fatal.try_send(why.to_string());
     })?;
@@ -156,6 +159,14 @@ pub async fn run(
     let listening = listeners.addresses();
     data.sign(&Holder { pid, since_ms: started_at_ms, listening: listening.clone() })?;
     let accepting = listeners.accept_into(workers.door(), limits.connections_max);
+    let sweeping = {
+        let (engine, readers) = (house.engine.clone(), house.readers.clone());
+        let limits = limits.clone();
+        tokio::spawn(async move {
+            compaction::keep_sweeping(engine, readers, &limits, sweep_clock.as_ref()).await;
+        })
+    };
+    let sweeping = AbortOnDropHandle::new(sweeping);
     ready(&Ready { listening, data: data.path().to_owned(), root_ref_file, root_ref });
 
     tokio::select! {
@@ -164,7 +175,7 @@ pub async fn run(
     }
 
     tracing::info!("stopping: finishing the calls that were accepted");
-    drop(accepting);
+    drop((accepting, sweeping));
     drop(house);
     let _ = phase.send(Phase::Draining);
     let grace = Duration::from_millis(limits.shutdown_ms_max);

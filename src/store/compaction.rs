@@ -5,9 +5,10 @@
 //! floor. The cost follows the piece that is compacted, not the length of the log.
 
 use super::logs::LogState;
-use super::{Read, StoreError, Tx, from_sql_int, sql_int};
+use super::{Read, StoreError, Tx, from_sql_int, sql_int, subscriptions};
 use crate::model::history::{Policy, Wish};
 use crate::model::ids::{Cursor, LogId};
+use rusqlite::OptionalExtension;
 
 /// Raises the floor of a log; how many ops went, and their payload bytes.
 pub fn raise_floor(
@@ -78,14 +79,12 @@ pub fn candidates(read: &Read<'_>, after: LogId, limit: u32) -> Result<Vec<LogId
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// How far a log may be compacted by a policy: the last cursor it lets go of, looking at no more than
-/// `ops_max` ops above the floor.
+/// How far a log may be compacted by a policy: the last cursor it lets go of.
 pub fn reach(
     read: &Read<'_>,
     log: LogId,
     servers: Policy,
     now_ms: u64,
-    ops_max: u64,
 ) -> Result<Option<Cursor>, StoreError> {
     let (head, floor, bytes): (i64, i64, i64) = read
         .conn
@@ -94,18 +93,18 @@ pub fn reach(
     let wish = read
         .conn
         .prepare_cached("SELECT history_age_ms, history_bytes FROM sessions WHERE log = ?")?
-        .query_map([log.0], |row| {
-            Ok(Wish { age_ms_max: from_sql_int(row.get(0)?), bytes_max: from_sql_int(row.get(1)?) })
-        })?
-        .next()
-        .transpose()?
+        .query_row([log.0], |row| {
+            let (age_ms_max, bytes_max) = (from_sql_int(row.get(0)?), from_sql_int(row.get(1)?));
+            Ok(Wish { age_ms_max, bytes_max })
+        })
+        .optional()?
         .unwrap_or_default();
     let policy = servers.with(wish);
     let mut query = read.conn.prepare_cached(
         "SELECT cursor, at_ms, length(payload) FROM ops WHERE log = ? AND cursor > ? AND cursor <= ?
-         ORDER BY cursor LIMIT ?",
+         ORDER BY cursor",
     )?;
-    let mut rows = query.query((log.0, floor, head, sql_int(ops_max)))?;
+    let mut rows = query.query((log.0, floor, head))?;
     let mut to_end = from_sql_int(bytes);
     let mut reached = None;
     while let Some(row) = rows.next()? {
@@ -119,18 +118,31 @@ pub fn reach(
     Ok(reached)
 }
 
+/// How far every named subscription that was used since `since_ms` has heard a log; none if there is none.
+pub fn heard(read: &Read<'_>, log: LogId, since_ms: u64) -> Result<Option<Cursor>, StoreError> {
+    let project = super::logs::get(read, log)?.project;
+    let mut heard = None;
+    // Of the log itself the places are cursors. Feeds that join many logs count positions.
+    if project.is_some_and(|project| project != log) {
+        heard = subscriptions::slowest(read, log, since_ms)?.map(Cursor);
+    }
+    for wide in project.into_iter().chain([LogId::ROOT]) {
+        if let Some(position) = subscriptions::slowest(read, wide, since_ms)? {
+            let cursor = cursor_at(read, log, position)?;
+            heard = Some(heard.map_or(cursor, |heard: Cursor| heard.min(cursor)));
+        }
+    }
+    Ok(heard)
+}
+
 /// The last cursor of a log at or below a position.
-pub fn cursor_at(read: &Read<'_>, log: LogId, position: u64) -> Result<Cursor, StoreError> {
+fn cursor_at(read: &Read<'_>, log: LogId, position: u64) -> Result<Cursor, StoreError> {
     let cursor: Option<i64> = read
         .conn
         .prepare_cached(
             "SELECT cursor FROM ops WHERE log = ? AND position <= ? ORDER BY cursor DESC LIMIT 1",
         )?
         .query_row((log.0, sql_int(position)), |row| row.get(0))
-        .map(Some)
-        .or_else(|error| match error {
-            rusqlite::Error::QueryReturnedNoRows => Ok(None),
-            other => Err(other),
-        })?;
+        .optional()?;
     Ok(Cursor(cursor.map_or(0, from_sql_int)))
 }

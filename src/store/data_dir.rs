@@ -62,6 +62,9 @@ fn describe(holder: Option<&Holder>) -> String {
 }
 
 impl DataDir {
+    /// The name of the database file.
+    pub const DATABASE: &str = "bowline.db";
+
     /// Makes the directory if there is none, and holds it.
     pub fn hold(path: &Path, pid: u32, now_ms: u64) -> Result<Self, DataDirError> {
         let trouble = |what| move |error| DataDirError::Io { path: path.to_owned(), what, error };
@@ -107,7 +110,7 @@ impl DataDir {
     /// The database file, made if there is none, for the owner alone even in a directory that is not.
     /// SQLite gives its companions the same mode.
     pub fn database(&self) -> io::Result<PathBuf> {
-        let path = self.path.join("bowline.db");
+        let path = self.path.join(Self::DATABASE);
         OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
         Ok(path)
     }

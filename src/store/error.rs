@@ -29,6 +29,17 @@ pub enum StoreError {
         /// Ours.
         known: u32,
     },
+    /// The file has not been brought up to date yet.
+    #[error(
+        "the database is of schema version {found}, and this program needs {known}: start the server \
+         once, which brings it up to date"
+    )]
+    Older {
+        /// The file's version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
     /// The file is some other program's.
     #[error("{} is a SQLite database, but not one of bowline's", .0.display())]
     Foreign(PathBuf),

@@ -56,6 +56,18 @@ pub fn advance(tx: &Tx<'_>, log: LogId, head: Cursor, bytes: u64) -> Result<(), 
     Ok(())
 }
 
+/// Counts anew what can be counted.
+pub fn recount(tx: &Tx<'_>) -> Result<(), StoreError> {
+    tx.conn.execute(
+        "UPDATE logs SET
+           bytes = (SELECT coalesce(sum(length(payload)), 0) FROM ops
+                    WHERE log = logs.id AND cursor > logs.floor),
+           producers = (SELECT count(*) FROM producers WHERE log = logs.id)",
+        [],
+    )?;
+    Ok(())
+}
+
 /// Counts one more producer.
 pub fn count_producer(tx: &Tx<'_>, log: LogId) -> Result<(), StoreError> {
     tx.conn

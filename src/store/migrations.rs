@@ -25,6 +25,12 @@ pub(super) fn recognise(conn: &Connection) -> Result<(), StoreError> {
     if found > known { Err(StoreError::Newer { found, known }) } else { Ok(()) }
 }
 
+/// Refuses a file that some step has not been taken for.
+pub(super) fn require_present(conn: &Connection) -> Result<(), StoreError> {
+    let (found, known) = (version(conn)?, STEPS.len() as u32);
+    if found < known { Err(StoreError::Older { found, known }) } else { Ok(()) }
+}
+
 /// Takes the steps the file has not seen.
 pub(super) fn bring_up_to_date(conn: &Connection) -> Result<(), StoreError> {
     run(conn, STEPS)

@@ -7,6 +7,7 @@
 //! returned `Ok` is on disk. A commit that returned an error may be on disk too: SQLite reports I/O
 //! errors for commits that did land, so the caller must treat it as unknown.
 
+pub mod check;
 pub mod compaction;
 pub mod data_dir;
 mod error;
@@ -19,6 +20,7 @@ pub mod ops;
 pub mod producers;
 pub mod projects;
 pub mod receipts;
+pub mod scratch;
 pub mod sessions;
 pub mod subscriptions;
 
@@ -74,6 +76,12 @@ impl Store {
     pub fn begin(&mut self) -> Result<Tx<'_>, StoreError> {
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         Ok(Tx { read: Read { conn: &self.conn }, open: true })
+    }
+
+    /// Gives the room of deleted rows back to the file system. The whole file is written anew.
+    pub fn vacuum(&self) -> Result<(), StoreError> {
+        self.conn.execute_batch("VACUUM")?;
+        self.settle()
     }
 
     /// Begins the write-ahead log anew if it has grown beyond `bytes_max`. SQLite does so by itself at a

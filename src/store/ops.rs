@@ -65,6 +65,48 @@ pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// An op as it is needed to make again what follows from it.
+#[derive(Debug, Clone, Copy)]
+pub struct BareOp<'a> {
+    /// In which log.
+    pub log: LogId,
+    /// Where in it.
+    pub cursor: Cursor,
+    /// Under which name.
+    pub op_id: OpId,
+    /// When.
+    pub at_ms: u64,
+    /// What it says.
+    pub kind: u16,
+    /// How the payload is written.
+    pub version: u16,
+    /// In full.
+    pub payload: &'a [u8],
+}
+
+/// Hands every op of every log to `take`, in the order in which they were committed.
+pub fn each(
+    read: &Read<'_>,
+    mut take: impl FnMut(BareOp<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut query = read.conn.prepare(
+        "SELECT log, cursor, op_id, at_ms, kind, version, payload FROM ops ORDER BY position",
+    )?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        take(BareOp {
+            log: LogId(row.get(0)?),
+            cursor: Cursor(from_sql_int(row.get(1)?)),
+            op_id: OpId(row.get(2)?),
+            at_ms: from_sql_int(row.get(3)?),
+            kind: row.get(4)?,
+            version: row.get(5)?,
+            payload: row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?,
+        })?;
+    }
+    Ok(())
+}
+
 /// Where a stretch ends, and up to where it is compacted.
 pub fn bounds(read: &Read<'_>, stretch: Stretch) -> Result<(u64, u64), StoreError> {
     if let Stretch::Log(log) = stretch {

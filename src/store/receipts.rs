@@ -61,7 +61,8 @@ pub fn drop_through(tx: &Tx<'_>, producer: ProducerKey, acked: u64) -> Result<()
     Ok(())
 }
 
-fn decoded(blob: &[u8]) -> Result<Vec<Receipt>, StoreError> {
+/// Reads a row back.
+pub(super) fn decoded(blob: &[u8]) -> Result<Vec<Receipt>, StoreError> {
     match blob.split_first() {
         Some((&POSTCARD_V1, rest)) => {
             postcard::from_bytes(rest).map_err(|error| StoreError::odd("receipts", error))

@@ -66,6 +66,10 @@ impl Ears {
         }
     }
 
+    pub fn first(&self) -> Option<String> {
+        self.heard.borrow().first().cloned()
+    }
+
     pub fn events(&self) -> usize {
         self.places.borrow().len()
     }

@@ -24,4 +24,5 @@ mod operate;
 mod stream;
 mod support;
 mod tidy;
+mod upkeep;
 mod writer;

@@ -1,0 +1,213 @@
+//! What must hold between the rows, asked of the rows themselves.
+//!
+//! Each question returns what is wrong, in words, and how many rows it looked at.
+
+use super::receipts::decoded;
+use super::{Read, StoreError, from_sql_int};
+use crate::model::ledger::Decision;
+
+/// What a check has found.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Rows looked at.
+    pub looked_at: u64,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+type Found = Result<Findings, StoreError>;
+
+/// Whether the file itself is whole.
+pub fn integrity(read: &Read<'_>) -> Found {
+    let mut query = read.conn.prepare("PRAGMA main.integrity_check(100)")?;
+    let lines = query.query_map([], |row| row.get::<_, String>(0))?;
+    let mut found = Findings::default();
+    for line in lines {
+        found.problems.push(line?);
+    }
+    found.problems.retain(|line| line != "ok");
+    found.looked_at = from_sql_int(read.conn.query_row("PRAGMA page_count", [], |row| row.get(0))?);
+    Ok(found)
+}
+
+/// Whether every row that names another one finds it.
+pub fn orphans(read: &Read<'_>) -> Found {
+    let mut found = Findings::default();
+    let mut query = read.conn.prepare("PRAGMA main.foreign_key_check")?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        let (table, id, parent): (String, Option<i64>, String) =
+            (row.get(0)?, row.get(1)?, row.get(2)?);
+        let id = id.map_or("a row".into(), |id| format!("row {id}"));
+        found.problems.push(format!("{table}: {id} names a row of {parent} that does not exist"));
+    }
+    // What foreign keys do not say.
+    for (sql, text) in [
+        (
+            "SELECT messages.session, messages.cursor FROM messages
+             LEFT JOIN ops ON ops.log = messages.session AND ops.cursor = messages.cursor
+             WHERE ops.position IS NULL",
+            "messages: session {} has a message at {} without an op",
+        ),
+        (
+            "SELECT logs.id, 0 FROM logs WHERE id != 1 AND id NOT IN (SELECT log FROM projects)
+             AND id NOT IN (SELECT log FROM sessions)",
+            "logs: log {} belongs to nothing ({})",
+        ),
+        (
+            "SELECT ops.log, ops.cursor FROM ops JOIN logs ON logs.id = ops.log
+             WHERE ops.project IS NOT logs.project",
+            "ops: in log {} the op at {} names another project than its log",
+        ),
+    ] {
+        pairs(read, sql, text, &mut found)?;
+    }
+    for table in ["logs", "ops", "messages", "receipts"] {
+        found.looked_at += super::scratch::count(read, table)?;
+    }
+    Ok(found)
+}
+
+/// Whether every log is dense above its floor, ends at its head, and rises with the order of commits.
+pub fn density(read: &Read<'_>) -> Found {
+    let mut found = Findings::default();
+    let questions = [
+        (
+            "SELECT logs.id, logs.head FROM logs
+             LEFT JOIN ops ON ops.log = logs.id AND ops.cursor > logs.floor
+             GROUP BY logs.id HAVING count(ops.cursor) != logs.head - logs.floor
+                OR coalesce(max(ops.cursor), logs.head) != logs.head",
+            "log {}: its ops do not reach from the floor to the head at {} without a gap",
+        ),
+        (
+            "SELECT log, cursor FROM (SELECT log, cursor,
+                position <= lag(position) OVER (PARTITION BY log ORDER BY cursor) AS fell FROM ops)
+             WHERE fell",
+            "log {}: the op at {} was committed before the one in front of it",
+        ),
+        (
+            "SELECT logs.id, logs.bytes FROM logs
+             LEFT JOIN ops ON ops.log = logs.id AND ops.cursor > logs.floor
+             GROUP BY logs.id HAVING coalesce(sum(length(ops.payload)), 0) != logs.bytes",
+            "log {}: its history does not have the {} bytes it is said to have",
+        ),
+        (
+            "SELECT id, head FROM logs WHERE floor > head",
+            "log {}: the floor is above the head at {}",
+        ),
+    ];
+    for (sql, text) in questions {
+        pairs(read, sql, text, &mut found)?;
+    }
+    found.looked_at = super::scratch::count(read, "ops")?;
+    Ok(found)
+}
+
+/// Whether every op stands under a number its producer was decided about, and no number twice.
+pub fn producers(read: &Read<'_>) -> Found {
+    let mut found = Findings::default();
+    let questions = [
+        (
+            "SELECT producer, seq FROM ops GROUP BY producer, seq HAVING count(*) > 1",
+            "producer {}: number {} is in the log twice",
+        ),
+        (
+            "SELECT producers.id, ops.seq FROM ops JOIN producers ON producers.id = ops.producer
+             WHERE ops.seq > producers.high OR ops.log != producers.log",
+            "producer {}: an op {} is in a log where the producer was never decided about it",
+        ),
+        (
+            "SELECT id, high FROM producers WHERE acked_through > high",
+            "producer {}: acknowledged more than was decided, {}",
+        ),
+        (
+            "SELECT logs.id, logs.producers FROM logs LEFT JOIN producers ON producers.log = logs.id
+             GROUP BY logs.id HAVING count(producers.id) != logs.producers",
+            "log {}: it does not have the {} producers it is said to have",
+        ),
+        (
+            "SELECT log, place FROM subscriptions WHERE place > max(
+               (SELECT head FROM logs WHERE logs.id = log), (SELECT coalesce(max(position), 0) FROM ops))",
+            "log {}: a subscription was acknowledged up to {}, behind the end",
+        ),
+    ];
+    for (sql, text) in questions {
+        pairs(read, sql, text, &mut found)?;
+    }
+    found.looked_at = super::scratch::count(read, "producers")?;
+    Ok(found)
+}
+
+/// Whether every result that was not acknowledged is kept, can be read, and is true.
+pub fn receipts(read: &Read<'_>) -> Found {
+    let mut found = Findings::default();
+    let mut producers = read.conn.prepare(
+        "SELECT producers.id, log, high, acked_through, floor FROM producers JOIN logs ON logs.id = log",
+    )?;
+    let mut kept = read.conn.prepare(
+        "SELECT first_seq, last_seq, receipts FROM receipts WHERE producer = ? ORDER BY first_seq",
+    )?;
+    let mut op = read.conn.prepare("SELECT producer, seq FROM ops WHERE log = ? AND cursor = ?")?;
+    let mut rows = producers.query([])?;
+    while let Some(row) = rows.next()? {
+        let [id, log, high, acked, floor]: [i64; 5] =
+            [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?];
+        let mut next = None;
+        let mut batches = kept.query([id])?;
+        while let Some(batch) = batches.next()? {
+            let (first, last): (i64, i64) = (batch.get(0)?, batch.get(1)?);
+            let receipts =
+                match decoded(batch.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?) {
+                    Ok(receipts) => receipts,
+                    Err(error) => {
+                        found
+                            .problems
+                            .push(format!("producer {id}: results from {first} on: {error}"));
+                        continue;
+                    }
+                };
+            found.looked_at += receipts.len() as u64;
+            if next.is_some_and(|next| next != first) || last - first + 1 != receipts.len() as i64 {
+                found.problems.push(format!("producer {id}: results around {first} are missing"));
+            }
+            if next.is_none() && first > acked + 1 {
+                found.problems.push(format!("producer {id}: results before {first} are missing"));
+            }
+            next = Some(last + 1);
+            for (seq, receipt) in (first..).zip(receipts) {
+                let Decision::Applied { cursor, .. } = receipt.decision else { continue };
+                let place = super::sql_int(cursor.0);
+                let stands: Option<(i64, i64)> = op
+                    .query_map((log, place), |row| Ok((row.get(0)?, row.get(1)?)))?
+                    .next()
+                    .transpose()?;
+                // Below the floor the op may be compacted, and its result still be wanted.
+                let fits = match stands {
+                    Some(stands) => stands == (id, seq),
+                    None => place <= floor,
+                };
+                if !fits {
+                    found.problems.push(format!(
+                        "producer {id}: op {seq} was acknowledged at {place}, where it is not"
+                    ));
+                }
+            }
+        }
+        if next.unwrap_or(acked + 1) <= high {
+            found.problems.push(format!("producer {id}: results up to {high} are missing"));
+        }
+    }
+    Ok(found)
+}
+
+/// Adds a problem for each row of a question that has two numbers to tell.
+fn pairs(read: &Read<'_>, sql: &str, text: &str, found: &mut Findings) -> Result<(), StoreError> {
+    let mut query = read.conn.prepare(sql)?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        let (one, other): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let text = text.replacen("{}", &one.to_string(), 1).replacen("{}", &other.to_string(), 1);
+        found.problems.push(text);
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! Looking after a data directory: is everything as it must be, making what follows from the history
+//! anew, and letting history go that nobody needs.
+//!
+//! Nothing here decides what an op means, and nothing here writes but through the engine or, while no
+//! server runs, in one transaction that is all or nothing.
+
+pub mod compaction;
+pub mod rebuild;
+pub mod verify;
+
+use crate::ops::{Place, Said};
+use crate::store::data_dir::{DataDir, DataDirError};
+use crate::store::{Store, StoreError, Tx, ops};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a data directory could not be looked after.
+#[derive(Debug, thiserror::Error)]
+pub enum UpkeepError {
+    /// There is nothing to look after.
+    #[error("there is no database at {}; say with --data where the server keeps its data", .0.display())]
+    NoDatabase(PathBuf),
+    /// It is in use, or cannot be.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// The database cannot be used.
+    #[error("the database {} cannot be used: {error}", path.display())]
+    Store {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: StoreError,
+    },
+    /// The work stopped in the middle; what was done is done, and it can be begun again.
+    #[error("the work stopped: {0}")]
+    Stopped(String),
+    /// The system gave no thread.
+    #[error("the system refused something: {0}")]
+    System(#[from] io::Error),
+}
+
+impl UpkeepError {
+    /// Whether another process holds the data directory.
+    pub fn is_held(&self) -> bool {
+        matches!(self, UpkeepError::DataDir(DataDirError::Held { .. }))
+    }
+}
+
+/// The database of a data directory; there must be one.
+fn database(data: &Path) -> Result<PathBuf, UpkeepError> {
+    let path = data.join(DataDir::DATABASE);
+    if path.is_file() { Ok(path) } else { Err(UpkeepError::NoDatabase(path)) }
+}
+
+/// The database, to be written to by nobody else.
+fn hold(data: &Path, now_ms: u64) -> Result<(DataDir, PathBuf, Store), UpkeepError> {
+    let path = database(data)?;
+    let held = DataDir::hold(data, std::process::id(), now_ms)?;
+    match Store::open(&path) {
+        Ok(store) => Ok((held, path, store)),
+        Err(error) => Err(UpkeepError::Store { path, error }),
+    }
+}
+
+/// Makes what follows from the whole history, in the order in which it happened. `tell` hears how many ops
+/// are done.
+fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<u64, StoreError> {
+    let mut done = 0;
+    ops::each(tx, |op| {
+        let said = Said::read(op.op_id, op.kind, op.version, op.payload)?;
+        said.replay(tx, Place { log: op.log, cursor: op.cursor, now_ms: op.at_ms })?;
+        done += 1;
+        tell(done);
+        Ok(())
+    })?;
+    Ok(done)
+}
