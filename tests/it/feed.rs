@@ -66,6 +66,10 @@ impl Ears {
         }
     }
 
+    pub fn lines(&self) -> Vec<String> {
+        self.heard.borrow().clone()
+    }
+
     pub fn first(&self) -> Option<String> {
         self.heard.borrow().first().cloned()
     }

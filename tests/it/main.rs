@@ -20,6 +20,7 @@ mod fault;
 mod feed;
 mod hostile;
 mod ledger;
+mod model;
 mod operate;
 mod stream;
 mod support;

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 /// Nothing here takes this long unless it hangs.
@@ -144,6 +145,16 @@ where
     R: AsyncRead + Unpin + 'static,
     W: AsyncWrite + Unpin + 'static,
 {
+    // It goes on for as long as anything that came through it is held.
+    client_to_cut(reader, writer).0
+}
+
+/// The same, with a handle that drops it, and with it the stream, whatever is under way.
+pub fn client_to_cut<R, W>(reader: R, writer: W) -> (vat::Client, AbortHandle)
+where
+    R: AsyncRead + Unpin + 'static,
+    W: AsyncWrite + Unpin + 'static,
+{
     let network = twoparty::VatNetwork::new(
         futures::io::BufReader::new(reader.compat()),
         writer.compat_write(),
@@ -152,15 +163,19 @@ where
     );
     let mut system = RpcSystem::new(Box::new(network), None);
     let vat = system.bootstrap(Side::Server);
-    tokio::task::spawn_local(system);
-    vat
+    let running = tokio::task::spawn_local(system);
+    (vat, running.abort_handle())
 }
 
-pub async fn connect(server: &Server) -> vat::Client {
+pub async fn connect_to_cut(server: &Server) -> (vat::Client, AbortHandle) {
     let stream = TcpStream::connect(server.tcp).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (reader, writer) = stream.into_split();
-    client(reader, writer)
+    client_to_cut(reader, writer)
+}
+
+pub async fn connect(server: &Server) -> vat::Client {
+    connect_to_cut(server).await.0
 }
 
 pub async fn connect_unix(server: &Server) -> vat::Client {
