@@ -182,7 +182,8 @@ struct OpHeader {
 
   ackedThrough @4 :UInt64;
   # The results of all ops up to this number are safely with the client; the server may drop them.
-  # A repeat of such an op is still recognised, but answered without its result. 0 drops nothing.
+  # A repeat of such an op is still recognised, but answered without its result. 0 drops nothing, and no
+  # op acknowledges itself.
 
   capabilityEpoch @5 :UInt64;
   # The object's epoch when the op was made, as `Vat.redeem` told it. If the object has another epoch by

@@ -240,7 +240,10 @@ pub fn plan(
     if header.epoch < state.epoch {
         return Err(Fenced { current: state.epoch, got: header.epoch });
     }
-    let acked_through = header.acked_through.min(state.high).max(state.acked_through);
+    // Nobody has results of ops that were not decided, nor of those being sent: a repeat of the batch would
+    // otherwise drop what its first sending could not.
+    let possible = state.high.min(header.first_seq - 1);
+    let acked_through = header.acked_through.min(possible).max(state.acked_through);
     let plan = |repeats, fresh, stop| {
         Ok(Plan { repeats, fresh, stop, epoch: header.epoch, acked_through })
     };
@@ -466,6 +469,10 @@ mod tests {
         let older = BatchHeader { acked_through: 1, ..header };
         let got = plan(state, &older, [digest_of('d')].into_iter(), |_| None).unwrap();
         assert_eq!(got.acked_through, 2);
+        let own = BatchHeader { first_seq: 3, acked_through: 3, ..header };
+        let got =
+            plan(state, &own, [digest_of('c')].into_iter(), |_| Some(digest_of('c'))).unwrap();
+        assert_eq!(got.acked_through, 2, "nor its own ops");
     }
 
     #[test]

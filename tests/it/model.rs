@@ -158,7 +158,7 @@ impl Model {
             return "producer-fenced".into();
         }
         let (high, acked) = (producer.decided.len() as u64, producer.acked);
-        let new_acked = acked.max(step.acked_through.min(high));
+        let new_acked = acked.max(step.acked_through.min(high).min(step.first_seq - 1));
         let mut said = Vec::new();
         let mut stopped = None;
         let mut epoch = step.epoch;
