@@ -9,18 +9,13 @@
 
 #![allow(clippy::print_stdout)]
 
-use bowline::wire::bowline_capnp::{op_header, outcome, vat};
+mod common;
+
+use bowline::wire::bowline_capnp::{op_header, outcome};
 use bowline::wire::root_capnp::root;
 use bowline::wire::session_capnp::{part, session};
 use capnp::capability::FromClientHook;
-use capnp_rpc::rpc_twoparty_capnp::Side;
-use capnp_rpc::{RpcSystem, twoparty};
-use std::error::Error;
-use std::path::PathBuf;
-use tokio::net::TcpStream;
-use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
-
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use common::{Result, code, connect, random_id, sturdy_ref};
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -77,12 +72,6 @@ async fn hello() -> Result<()> {
     print_messages(&session).await
 }
 
-/// The stable code of an error from the server; clients branch on it and show the text.
-fn code(error: &capnp::Error) -> Option<&str> {
-    // capnp-rpc puts a prefix in front of what the server said.
-    error.extra.split("bowline/").nth(1)?.split(':').next()
-}
-
 async fn print_messages(session: &session::Client) -> Result<()> {
     let answer = session.messages_request().send().promise.await?;
     for message in answer.get()?.get_messages()? {
@@ -95,42 +84,6 @@ async fn print_messages(session: &session::Client) -> Result<()> {
     Ok(())
 }
 
-/// From the environment, or from where the server keeps it.
-fn sturdy_ref() -> Result<String> {
-    if let Ok(given) = std::env::var("BOWLINE_REF") {
-        return Ok(given);
-    }
-    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from);
-    let data = data.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")));
-    let file = data.ok_or("neither XDG_DATA_HOME nor HOME is set")?.join("bowline/root.ref");
-    std::fs::read_to_string(&file)
-        .map(|text| text.trim().to_owned())
-        .map_err(|error| format!("{}: {error}; is the server running?", file.display()).into())
-}
-
-/// The ref itself says where its server is.
-async fn connect(sturdy_ref: &str) -> Result<vat::Client> {
-    let address = sturdy_ref.trim_start_matches("bowline://").split('/').next().unwrap_or_default();
-    if !address.contains(':') {
-        return Err("the server listens on no TCP port, and this example speaks TCP only".into());
-    }
-    let stream = TcpStream::connect(address)
-        .await
-        .map_err(|error| format!("{address}: {error}; is the server running?"))?;
-    stream.set_nodelay(true)?;
-    let (reader, writer) = stream.into_split();
-    let network = twoparty::VatNetwork::new(
-        futures::io::BufReader::new(reader.compat()),
-        futures::io::BufWriter::new(writer.compat_write()),
-        Side::Client,
-        Default::default(),
-    );
-    let mut system = RpcSystem::new(Box::new(network), None);
-    let vat = system.bootstrap(Side::Server);
-    tokio::task::spawn_local(system);
-    Ok(vat)
-}
-
 /// Names one op, so that it could be sent again without being done twice.
 fn op(producer: [u8; 16], seq: u64, mut header: op_header::Builder<'_>) -> Result<()> {
     header.set_producer(&producer);
@@ -138,10 +91,4 @@ fn op(producer: [u8; 16], seq: u64, mut header: op_header::Builder<'_>) -> Resul
     header.set_seq(seq);
     header.set_op_id(&random_id()?);
     Ok(())
-}
-
-fn random_id() -> Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id)?;
-    Ok(id)
 }

@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | [`cli`] | people's door: one file per command | decisions about data |
 //! | [`server`] | the process: data directory, sockets, worker threads, an orderly end | rules |
+//! | [`upkeep`] | looking after a data directory: verify, rebuild, compaction | knowing what an op means |
 //! | [`rpc`] | the wire's door: one file per interface; decode, authorise, call, encode | SQL, rules, a reply before the disk agreed |
 //! | [`transport`] | one connection: frames, limits, coalesced writes | anything about Bowline's objects |
 //! | [`engine`] | the single writer: once per op, group commit, reply after commit | knowing what an op means; `async` behind its handle |
@@ -27,10 +28,12 @@
 //! may use [`model`] and [`limits`].
 //!
 //! ```text
-//! main → cli → server → rpc → engine → ops → store      cli → config, clock
+//! main → cli → server → rpc → engine → ops → store      cli → upkeep, config, clock
 //!               │        ├──→ queries → ops, store      server → engine, queries, store, config, clock
 //!               │        └──→ ops, wire                 engine → store, clock
-//!               └──→ transport                          store, model, wire, transport: no room above them
+//!               ├──→ upkeep → engine, queries, ops,     store, model, wire, transport: no room above them
+//!               │             store, clock
+//!               └──→ transport
 //! ```
 //!
 //! [`limits`] looks at [`wire`] only to be compared with the schema's own constants.
@@ -51,13 +54,17 @@
 //!    claim must carry the right `append`. The batch is queued before the first await, so calls on one
 //!    object take effect in the order they were sent. A full queue says `overloaded` at once.
 //! 5. The writer takes what has queued up into one immediate transaction. Per batch it checks that the
-//!    grant is in force, then asks [`model::ledger`] which ops are known, which are new, and where to
-//!    stop. Known ones get their recorded answer.
+//!    grant and the object's epoch are in force, then asks [`model::ledger`] which ops are known, which are
+//!    new, and where to stop. Known ones get their recorded answer. Whether a new one may be tried at all,
+//!    [`model::conditions`] says: what it depends on, and where it expects the log to end.
 //! 6. `ops/put_message.rs` decides about a new one. The op's row, what follows from it, the receipt and
 //!    the producer's high-water mark are written together.
 //! 7. The transaction commits and is synced. Only then are the replies of the whole group released,
 //!    encoded, and written to the sockets, several to a write.
-//! 8. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
+//! 8. The writer notes which logs grew, and a thread of its own wakes the feeds that watch them. The first
+//!    one has the new page read, the others take the same page, and each tells its own sink what that
+//!    wished for, as fast as it returns.
+//! 9. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
 //!    the answer of step 5. A commit that reports an error is *unknown*: its callers hear so, the store
 //!    is opened again and settled, and the same repeat finds the truth.
 
