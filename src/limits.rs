@@ -53,6 +53,8 @@ pub const FEED_PAGE_ITEMS_MAX: u32 = 256;
 /// Calls on one sink that wait for their return. A few, so that the next page is on its way while one is
 /// being processed.
 pub const FEED_CALLS_IN_FLIGHT_MAX: usize = 4;
+/// Feeds of one connection that are having a page read or sent at one time.
+pub const FEED_PAGES_AT_ONCE_MAX: usize = 4;
 /// Longest silence of a feed: then `caughtUp` is said again, which also tells whether the peer is alive.
 pub const FEED_HEARTBEAT_MS_MAX: u64 = 300_000;
 /// Pause of a feed when the readers have no room for its question.

@@ -8,13 +8,15 @@ use crate::model::feed::{FeedPage, Stretch};
 use crate::model::ids::LogId;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 /// Pages kept for the others, per stretch.
 const PAGES_KEPT: usize = 4;
+
+/// A page that was read, or is being read.
+type Slot = Arc<OnceCell<Arc<FeedPage>>>;
 
 /// All stretches somebody watches.
 #[derive(Default)]
@@ -36,9 +38,8 @@ struct Grown {
 pub struct Watched {
     stretch: Stretch,
     changes: watch::Sender<u64>,
-    pages: tokio::sync::Mutex<VecDeque<Arc<FeedPage>>>,
-    /// Some of the history was compacted, and the pages may show what is gone.
-    stale: AtomicBool,
+    /// By the place they were asked for; a page may still be on its way.
+    pages: Mutex<VecDeque<(u64, Slot)>>,
     tower: Weak<Watchtower>,
 }
 
@@ -64,8 +65,7 @@ impl Watchtower {
         let fresh = Arc::new(Watched {
             stretch,
             changes: watch::Sender::new(0),
-            pages: tokio::sync::Mutex::default(),
-            stale: AtomicBool::new(false),
+            pages: Mutex::default(),
             tower: Arc::downgrade(self),
         });
         watched.insert(stretch, Arc::downgrade(&fresh));
@@ -91,7 +91,7 @@ impl Watchtower {
             if matches!(stretch.stretch, Stretch::Server | Stretch::Project(_))
                 || stretch.stretch == Stretch::Log(log)
             {
-                stretch.stale.store(true, Ordering::Relaxed);
+                lock(&stretch.pages).clear();
             }
         }
     }
@@ -139,26 +139,56 @@ impl Watched {
         self.changes.subscribe()
     }
 
-    /// What lies behind a place: the page somebody else had read, or the one that `fetch` reads now.
+    /// What lies behind a place: the page somebody else is having read or had read, or the one that `fetch`
+    /// reads now.
+    ///
+    /// Only pages at the end of the stretch are kept, for those who follow it live. Whoever is still reading
+    /// old history reads for itself and holds up nobody.
     pub async fn page<E>(
-        self: &Arc<Self>,
+        &self,
         after: u64,
         fetch: impl Future<Output = Result<FeedPage, E>>,
     ) -> Result<Arc<FeedPage>, E> {
-        let mut pages = self.pages.lock().await;
-        if self.stale.swap(false, Ordering::Relaxed) {
-            pages.clear();
+        let mut fetch = Some(fetch);
+        loop {
+            let slot = self.slot(after);
+            let read = slot
+                .get_or_try_init(|| {
+                    let fetch = fetch.take();
+                    async {
+                        match fetch {
+                            Some(fetch) => fetch.await.map(Arc::new).map_err(Some),
+                            None => Err(None),
+                        }
+                    }
+                })
+                .await
+                .cloned();
+            let kept =
+                matches!(&read, Ok(page) if !page.ops.is_empty() && page.through == page.head);
+            if !kept {
+                lock(&self.pages).retain(|(_, other)| !Arc::ptr_eq(other, &slot));
+            }
+            match read {
+                // An empty page of somebody else's may be older than what this caller was told of.
+                Ok(page) if page.ops.is_empty() && fetch.is_some() => {}
+                Ok(page) => return Ok(page),
+                Err(Some(error)) => return Err(error),
+                // Cannot be: only who has not fetched yet comes round again.
+                Err(None) => {}
+            }
         }
-        if let Some(page) = pages.iter().find(|page| page.after == after) {
-            return Ok(page.clone());
+    }
+
+    fn slot(&self, after: u64) -> Slot {
+        let mut pages = lock(&self.pages);
+        if let Some((_, slot)) = pages.iter().find(|(kept, _)| *kept == after) {
+            return slot.clone();
         }
-        let page = Arc::new(fetch.await?);
-        // Nobody has use for an empty page, nor for one that nobody else asks for.
-        if !page.ops.is_empty() && Arc::strong_count(self) > 1 {
-            pages.truncate(PAGES_KEPT - 1);
-            pages.push_front(page.clone());
-        }
-        Ok(page)
+        let slot = Slot::default();
+        pages.truncate(PAGES_KEPT - 1);
+        pages.push_front((after, slot.clone()));
+        slot
     }
 }
 
@@ -239,14 +269,15 @@ mod tests {
             version: 1,
             payload: Vec::new(),
         };
-        let ask = |after, ops: Vec<LoggedOp>| {
+        let ask_of = |after, ops: Vec<LoggedOp>, head| {
             let fetch = async {
                 read.set(read.get() + 1);
-                Ok::<_, Infallible>(FeedPage { after, ops, through: after + 1, head: 9, floor: 0 })
+                Ok::<_, Infallible>(FeedPage { after, ops, through: after + 1, head, floor: 0 })
             };
             let Ok(page) = block_on(one.page(after, fetch));
             page.after
         };
+        let ask = |after, ops| ask_of(after, ops, after + 1);
         assert_eq!([ask(1, vec![op.clone()]), ask(1, vec![op.clone()])], [1, 1]);
         assert_eq!(read.get(), 1);
         ask(2, Vec::new());
@@ -255,10 +286,17 @@ mod tests {
         for after in 3..8 {
             ask(after, vec![op.clone()]);
         }
-        assert_eq!(block_on(one.pages.lock()).len(), PAGES_KEPT);
+        assert_eq!(lock(&one.pages).len(), PAGES_KEPT);
         let before = read.get();
         tower.compacted(LogId(5));
         ask(7, vec![op.clone()]);
         assert_eq!(read.get(), before + 1, "what was compacted is not shown from memory");
+        ask_of(70, vec![op.clone()], 90);
+        ask_of(70, vec![op.clone()], 90);
+        assert_eq!(read.get(), before + 3, "old history is read by each for itself");
+        let failing = async { Err::<FeedPage, _>("no") };
+        assert_eq!(block_on(one.page(80, failing)).unwrap_err(), "no");
+        ask(80, vec![op.clone()]);
+        assert_eq!(read.get(), before + 4, "a failure is not kept");
     }
 }

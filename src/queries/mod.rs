@@ -137,6 +137,11 @@ impl Readers {
         self.ask(move |read| Ok(store::sessions::page(read, project, page)?)).await
     }
 
+    /// Where a feed ends.
+    pub async fn head(&self, stretch: Stretch) -> Result<u64, QueryError> {
+        self.ask(move |read| Ok(store::ops::bounds(read, stretch)?.0)).await
+    }
+
     /// A piece of a feed: what lies behind a place.
     pub async fn feed(&self, stretch: Stretch, after: u64) -> Result<FeedPage, QueryError> {
         self.ask(move |read| {

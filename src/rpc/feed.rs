@@ -5,7 +5,7 @@
 //! `Subscription`, with its connection, with the first call that fails, or with a reason that is told.
 
 use super::error::to_wire;
-use super::scope::{Claim, Feeding};
+use super::scope::{Claim, FeedTurn, Feeding};
 use super::{House, encode};
 use crate::engine::{Acknowledgement, Refusal, Submitted, Subscribing, Taken, Watched};
 use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_MS};
@@ -89,19 +89,23 @@ pub(super) async fn begin(
     let watched = house.engine.watch(stretch);
     // From here on nothing is missed.
     let changes = watched.changes();
-    let first = house.readers.feed(stretch, wish.after).await.map_err(to_wire)?;
+    let head = house.readers.head(stretch).await.map_err(to_wire)?;
+    if wish.after > head {
+        return Err(to_wire(Ahead { after: wish.after, head }));
+    }
     let durable = match &wish.name {
         None => None,
         Some(name) => {
             let (grant, log, name) = (claim.grant(), stretch.log(), name.clone());
-            let subscribing = Subscribing { grant, log, name, after: wish.after.min(first.head) };
+            let subscribing = Subscribing { grant, log, name, after: wish.after };
             let taken = house.engine.subscribe(subscribing).answer().await.map_err(to_wire)?;
             Some(Durable::new(house.clone(), taken))
         }
     };
     let after = durable.as_ref().map_or(wish.after, |durable| durable.saved);
-    if after > first.head {
-        return Err(to_wire(Ahead { after, head: first.head }));
+    // The kept place may be from a time that a restored backup knows nothing of.
+    if after > head {
+        return Err(to_wire(Ahead { after, head }));
     }
     // The wait may have been long enough for the connection to end.
     claim.require(Right::Read)?;
@@ -190,7 +194,7 @@ impl Feed {
     /// Goes on until something ends it.
     async fn deliver(&mut self) -> Result<std::convert::Infallible, Ended> {
         loop {
-            self.room().await?;
+            let turn = self.room().await?;
             self.changes.borrow_and_update();
             let after = self.progress.place.get();
             let page = self.page(after).await?;
@@ -203,6 +207,7 @@ impl Feed {
                 self.call(request.send().promise, None);
                 self.progress.place.set(0);
             } else if page.ops.is_empty() && page.through == after {
+                drop(turn);
                 self.idle(after).await?;
             } else {
                 self.tell(&page)?;
@@ -210,17 +215,18 @@ impl Feed {
         }
     }
 
-    /// Waits until the sink and the connection may be sent more.
-    async fn room(&mut self) -> Result<(), Ended> {
+    /// Waits until the sink and the connection may be sent more. Of one connection only a few feeds are sent
+    /// something at a time, so that many of them together do not outrun it.
+    async fn room(&mut self) -> Result<FeedTurn, Ended> {
         while self.calls.len() >= FEED_CALLS_IN_FLIGHT_MAX {
             self.step(None).await?;
         }
         let claim = self.claim.clone();
-        let mut room = std::pin::pin!(claim.room());
+        let mut turn = std::pin::pin!(claim.turn_to_feed());
         loop {
             tokio::select! {
                 biased;
-                () = &mut room => return Ok(()),
+                turn = &mut turn => return Ok(turn),
                 stepped = self.step(None), if !self.calls.is_empty() => { stepped?; }
             }
         }

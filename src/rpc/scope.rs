@@ -10,7 +10,8 @@ use super::feed;
 use super::order::Order;
 use crate::engine::LiveLog;
 use crate::limits::{
-    ACKS_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX, REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX,
+    ACKS_AT_ONCE_MAX, FEED_PAGES_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX,
+    REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX,
 };
 use crate::model::code::Code;
 use crate::model::ids::{GrantKey, LogId};
@@ -21,7 +22,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Everything one connection has in common.
@@ -37,6 +38,7 @@ pub struct Scope {
     feeds: RefCell<HashMap<u64, Feeding>>,
     feeds_begun: Cell<usize>,
     feeds_max: usize,
+    feed_turns: Arc<Semaphore>,
     link: Box<dyn Link>,
     pages: Semaphore,
     acks: Semaphore,
@@ -63,6 +65,7 @@ impl Scope {
             feeds_max: house.limits.subscriptions_max,
             feeds: RefCell::default(),
             feeds_begun: Cell::new(0),
+            feed_turns: Arc::new(Semaphore::new(FEED_PAGES_AT_ONCE_MAX)),
             house: RefCell::new(Some(house)),
             objects: Cell::new(0),
             live: RefCell::default(),
@@ -199,9 +202,12 @@ impl Claim {
         drop(feeding);
     }
 
-    /// Waits until the peer may be sent more.
-    pub(super) async fn room(&self) {
+    /// Waits for its turn to send something to a sink.
+    pub(super) async fn turn_to_feed(&self) -> FeedTurn {
+        // The semaphore is never closed; without a permit there would just be no waiting.
+        let permit = self.scope.feed_turns.clone().acquire_owned().await.ok();
         self.scope.link.room().await;
+        FeedTurn { _permit: permit }
     }
 
     /// Bytes that were streamed in and are not on disk yet.
@@ -256,6 +262,11 @@ pub(super) struct Feeding {
     pub(super) _task: AbortOnDropHandle<()>,
     pub(super) sink: sink::Client,
     pub(super) _place: FeedPlace,
+}
+
+/// A feed's turn to send something; over when dropped.
+pub(super) struct FeedTurn {
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A place among the feeds of a connection; given back when dropped.

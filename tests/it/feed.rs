@@ -386,6 +386,101 @@ fn a_server_that_stops_says_so_to_its_feeds() {
 }
 
 #[test]
+fn a_feed_in_which_nothing_happens_says_so_now_and_then_and_keeps_its_connection() {
+    // Silence longer than this ends a connection; a feed speaks three times as often.
+    let server = Server::start_with(&["--limit", "idle_ms_max=1000"]);
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let ears = Rc::new(Ears::default());
+        let subscription = feed(&session, &ears, |_| ()).await.unwrap();
+        while ears.lines().len() < 6 {
+            ears.news.notified().await;
+        }
+        assert_eq!(ears.lines(), ["caught-up 0"; 6]);
+        subscription.status_request().send().promise.await.expect("the connection lives");
+    });
+}
+
+#[test]
+fn many_feeds_of_one_connection_do_not_outrun_it_together() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        let text = "x".repeat(32 << 10);
+        for _ in 0..32 {
+            let mut request = producer.batch(&session, &[text.as_str(); 8]);
+            producer.acked_through = producer.next - 1;
+            request.get().get_batch().unwrap().set_acked_through(producer.acked_through);
+            request.send().promise.await.unwrap();
+        }
+        // A peer that asks for a lot and reads nothing: 200 feeds of 8 MiB each.
+        let stream = tokio::net::TcpStream::connect(server.tcp).await.unwrap();
+        let (reader, writer) = stream.into_split();
+        let gate = Rc::new(Gate::default());
+        let reader = Gated { gate: gate.clone(), inner: reader };
+        let deaf = redeem::<bowline::wire::root_capnp::root::Client>(
+            &client(reader, writer),
+            &server.root_ref(),
+        );
+        let mut find = deaf.projects_request();
+        find.get().init_page();
+        let answer = find.send().promise.await.unwrap();
+        let id = answer.get().unwrap().get_projects().unwrap().get(0).get_id().unwrap().to_string();
+        let mut find = deaf.project_request();
+        find.get().set_id(id.unwrap().as_str());
+        let project = find.send().pipeline.get_project();
+        let mut asked = Vec::new();
+        let before = server.resident_kib();
+        gate.closed.set(true);
+        for _ in 0..200 {
+            let mut request = project.feed_request();
+            request.get().set_sink(capnp_rpc::new_client(Sink(Rc::new(Ears::default()))));
+            asked.push(request.send().promise);
+        }
+        let waiting: Vec<_> = asked.into_iter().map(tokio::task::spawn_local).collect();
+        // Others are served as before while the server fills what it may for that peer.
+        let quick = Rc::new(Ears::default());
+        let _quick = feed(&session, &quick, |_| ()).await.unwrap();
+        quick.places(256).await;
+        let mut peak = 0;
+        for _ in 0..200 {
+            session.info_request().send().promise.await.unwrap();
+            peak = peak.max(server.resident_kib());
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let grown = peak.saturating_sub(before);
+        println!("200 feeds nobody reads: the server grew by {grown} KiB");
+        assert!(grown < 40 << 10, "the server grew by {grown} KiB");
+        waiting.iter().for_each(|waiting| waiting.abort());
+    });
+}
+
+/// A reading half that can be held shut.
+#[derive(Default)]
+struct Gate {
+    closed: Cell<bool>,
+}
+
+struct Gated<R> {
+    gate: Rc<Gate>,
+    inner: R,
+}
+
+impl<R: tokio::io::AsyncRead + Unpin> tokio::io::AsyncRead for Gated<R> {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        match self.gate.closed.get() {
+            true => std::task::Poll::Pending, // for good: nobody opens it again
+            false => std::pin::Pin::new(&mut self.inner).poll_read(cx, buffer),
+        }
+    }
+}
+
+#[test]
 fn what_a_feed_cannot_be_asked_for() {
     let server = Server::start_with(&["--limit", "subscriptions_max=2"]);
     local(async {
@@ -397,6 +492,11 @@ fn what_a_feed_cannot_be_asked_for() {
         assert_eq!(code(&error), "too-many-subscriptions");
         drop(two);
         session.info_request().send().promise.await.unwrap();
+        let error = feed(&session, &ears, |mut wish| {
+            wish.set_after(u64::MAX);
+            wish.set_name("ahead");
+        });
+        assert_eq!(code(&error.await.err().unwrap()), "cursor-ahead");
         let bad_name = feed(&session, &ears, |mut wish| wish.set_name("a b")).await.err().unwrap();
         assert_eq!(code(&bad_name), "id-malformed");
         let error =
