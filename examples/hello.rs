@@ -12,8 +12,9 @@
 mod common;
 
 use bowline::wire::bowline_capnp::{op_header, outcome};
+use bowline::wire::message_capnp::part;
 use bowline::wire::root_capnp::root;
-use bowline::wire::session_capnp::{part, session};
+use bowline::wire::session_capnp::session;
 use capnp::capability::FromClientHook;
 use common::{Result, code, connect, random_id, sturdy_ref};
 

@@ -18,9 +18,16 @@
 #               reached through an object carry the same rights.
 #
 # Retrying
-#   Every method that changes something takes an op header. Send it again whenever you do not know
+#   Every method that changes an object takes an op header. Send it again whenever you do not know
 #   whether it happened: after a lost connection, a timeout, a crash on either side. It takes effect
 #   once, and every sender gets the same answer, including the same object.
+#
+#   What makes two ops the same: op id, what they say, their conditions (`dependsOn`, `expects`), and the
+#   `BatchMode` they are sent in. Not `ackedThrough`, `capabilityEpoch`, `instance` or `batchId`, and not
+#   how many ops travel together, except in an atomic batch.
+#
+#   Three methods change only what the server keeps about a client, and take no header: `register`, `feed`
+#   with a name, and `forgetSubscription`. Repeating them leads to the same state.
 #
 # Order
 #   Calls on one object take effect in the order they were sent, answered or not, and a question sees
@@ -194,7 +201,8 @@ struct OpHeader {
   dependsOn @6 :List(UInt64);
   # Earlier numbers of the same producer in the same log. If one of those ops was rejected, this one is
   # rejected with `dependency-failed`; if its result has been acknowledged and dropped before, with
-  # `dependency-forgotten`: whoever acknowledged it knows what became of it.
+  # `dependency-forgotten`: whoever acknowledged it knows what became of it. At most `dependenciesMax`, or
+  # the op is rejected with `op-malformed`.
 
   expects :union {
     anything @7 :Void;
@@ -202,6 +210,11 @@ struct OpHeader {
     # Apply the op only if the log ends exactly here, 0 for an empty log. Otherwise it is rejected with
     # `cursor-conflict`, which tells where the log ended.
   }
+
+  instance @9 :Data;
+  # The run of the producer that sends, as it registered, or none. If another run holds the epoch, the
+  # call fails with `producer-fenced`. Two processes that work from one copied state can only be told apart
+  # by this.
 }
 
 struct Batch {
@@ -223,6 +236,9 @@ struct Batch {
 
   batchId @6 :Data;
   # A name for the batch, 16 bytes or none. It is kept with the ops and given back in feeds.
+
+  instance @7 :Data;
+  # As in `OpHeader`.
 }
 
 enum BatchMode {
@@ -230,7 +246,7 @@ enum BatchMode {
   # The ops stand for themselves, apart from what `dependsOn` says.
 
   chain @1;
-  # Each op depends on the one before it in the batch: behind the first rejection all are rejected with
+  # Each op depends on the one before it in the batch: after the first rejection all are rejected with
   # `dependency-failed`.
 
   atomic @2;
@@ -249,8 +265,9 @@ struct Registration {
 
   epoch @2 :UInt32;
   # 0 lets the server choose the next epoch. Any other number claims exactly that one, and fails with
-  # `producer-fenced` if the log has seen a higher one, or the same from another instance; so ops under the
-  # claimed epoch can be sent along without waiting for the answer.
+  # `producer-fenced` if the log has seen a higher one, or the same from another instance. Ops under the
+  # claimed epoch that carry the same `instance` can be sent along without waiting: if the claim fails, so
+  # do they.
 
   ackedThrough @3 :UInt64;
   capabilityEpoch @4 :UInt64;
@@ -334,13 +351,17 @@ struct Refusal {
 
   cursor @2 :UInt64;
   # With `cursor-conflict`: where the log ended. Otherwise 0.
+
+  retryable @3 :Bool;
+  # Whether the same intent may succeed later: as a new op under a new number if this one was rejected, as
+  # the same op if the batch stopped before it. Where it is false, the op itself is wrong.
 }
 
 struct Page {
   # Which part of a list to return.
 
   after @0 :UInt64;
-  # Start behind this cursor; 0 starts at the beginning (or, newest first, at the end).
+  # Start after this cursor; 0 starts at the beginning (or, newest first, at the end).
 
   limit @1 :UInt32;
   # The most items wanted; 0 leaves it to the server. A page may hold fewer: it is also limited by

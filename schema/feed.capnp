@@ -1,10 +1,10 @@
 @0xe2b8f3b1c6f0a94d;
 # Feeds: what happened, from any point on, without gaps. The words are explained in bowline.capnp.
 #
-# You give a sink, an object of yours, and the server calls it: first with the history behind the place
-# you name, a page at a time, then `caughtUp`, then with whatever happens, as it happens. Calls on the sink
-# come in order. The server sends a few of them ahead and then waits for the first to return, so a sink
-# that takes its time holds up nobody but itself.
+# You give a sink, an object of yours, and the server calls it: first with the history after the place you
+# name, a page at a time, then `caughtUp`, then with whatever happens, as it happens. Calls on the sink come
+# in order. The server sends a few of them ahead and then waits for the first to return, so a sink that takes
+# its time holds up nobody but itself.
 #
 # *Places.* Every event has a place in the feed; places only grow. In a session's feed it is the cursor in
 # the session's log. In a project's or the server's feed, which join many logs, it is a number given to
@@ -12,32 +12,37 @@
 #
 # *Resuming.* Keep the place you have processed, and ask for a feed from there after a lost connection:
 # no event is missing and none comes twice. Or give the subscription a name: then the server keeps the
-# place for you, moved on whenever a call on your sink has returned. It may lag behind by a few calls, so
-# after a crash of either side some events come again, with the same places as before: drop what you have
-# processed already.
+# place for you, moved on whenever a call on your sink has returned. It may lag a few calls, so after a crash
+# of either side some events come again, with the same places as before: drop what you have processed
+# already. Names belong to the object, and are shared by all who may read it.
 #
-# *Gaps.* Old history may have been compacted. If something behind your place is gone, `gap` comes first,
+# *Gaps.* Old history may have been compacted. If something after your place is gone, `gap` comes first,
 # and then what is kept up to the floor: those events give the state at the floor, and are followed by the
 # full history.
+#
+# *Asking.* `feed` fails with: `cursor-ahead` (the place lies after the end of the history: the server's data
+# was replaced by an older copy, or the place is another object's), `too-many-subscriptions`, `id-malformed`
+# (the name), `op-header-malformed` (`skipProducer` is not 16 bytes), `message-malformed` (no sink). Each call
+# begins a feed of its own, unless it names one.
 
 using Bowline = import "bowline.capnp";
-using Session = import "session.capnp";
+using Message = import "message.capnp";
 
 struct Wish {
   # Which feed somebody wants.
 
   after @0 :UInt64;
-  # The place behind which to begin; 0 begins with the history. With a name that is known already, the
+  # The place after which to begin; 0 begins with the history. With a name that is known already, the
   # kept place counts, and not this one.
 
   name @1 :Text;
   # Makes the subscription durable under this name, unique for the object it is asked of: 1 to 128 bytes
   # without spaces and control characters. Empty for a feed that ends with its connection. Whoever asks
   # under the same name again takes the subscription over; the feed that ran under it ends with
-  # `subscription-taken`.
+  # `subscription-taken`, and what it acknowledges from then on does not count.
 
   kinds @2 :List(EventKind);
-  # Only events of these kinds. Empty for all.
+  # Only events of these kinds. Empty for all. A kind this server does not know matches nothing.
 
   skipProducer @3 :Data;
   # Leave out the events of this producer, usually the caller's own. 16 bytes or none.
@@ -51,23 +56,25 @@ interface Sink {
   # named subscription on.
 
   caughtUp @1 (place :UInt64) -> ();
-  # You have everything up to here, and nothing more has happened yet. It comes once behind the history,
-  # and from time to time while nothing happens.
+  # You have everything up to here, and nothing more has happened yet. It comes after the history and
+  # whenever you have caught up again, and while nothing happens every five minutes, or three times in the
+  # server's `idle_ms_max` if that is more often: a feed that is silent for longer is dead.
 
   gap @2 (after :UInt64, floor :UInt64) -> ();
-  # Some of the history behind `after`, the place you asked for, is gone. Forget what you built from
-  # earlier events: those that follow, up to `floor`, give the whole state at `floor`.
+  # Some of the history after `after`, where you are, is gone. Forget what you built from earlier events:
+  # those that follow, up to `floor`, give the whole state at `floor`. It can come in the middle of a feed.
 
   ended @3 (reason :Bowline.Refusal) -> ();
-  # The server ends the feed. No more calls come. `shutting-down`: ask again once it is back.
+  # The server ends the feed; no more calls come. The reasons: `shutting-down` (ask again once it is back),
+  # `subscription-taken`, `sink-failed` (an earlier call on this sink did), `storage-failed`, `internal`.
 }
 
 interface Subscription {
   # A feed that runs. Drop it to end the feed; a named one can be taken up again.
 
-  status @0 () -> (place :UInt64, acknowledged :UInt64, caughtUp :Bool);
-  # `place`: sent up to here. `acknowledged`: the sink has returned for everything up to here. Needs
-  # `read`. Safe to repeat.
+  status @0 () -> (place :UInt64, acknowledged :UInt64, caughtUp :Bool, ended :Bowline.Refusal);
+  # `place`: sent up to here. `acknowledged`: the sink has returned for everything up to here. `ended`: why
+  # the feed is over; not set while it runs. Needs `read`. Safe to repeat.
 }
 
 struct EventPage {
@@ -79,7 +86,6 @@ struct EventPage {
 }
 
 enum EventKind {
-  # Numbers are stored; a retired one stays taken.
   unknown @0;
   projectOpened @1;
   sessionCreated @2;
@@ -115,12 +121,12 @@ struct Event {
 
     projectOpened @10 :ProjectOpened;
     sessionCreated @11 :SessionCreated;
-    messagePut @12 :Session.Message;
+    messagePut @12 :Message.Message;
     messageRemoved @13 :Text;
     # Its id.
 
     titleSet @14 :Text;
-    historySet @15 :Session.HistoryPolicy;
+    historySet @15 :Message.HistoryPolicy;
   }
 }
 

@@ -13,7 +13,7 @@ files=(*.capnp)
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
-capnp compile --no-standard-import -I. --src-prefix=. -o- "${files[@]}" > "$fresh/bowline.cgr"
+capnp compile --no-standard-import -Ivendor --src-prefix=. -o- "${files[@]}" > "$fresh/bowline.cgr"
 { cat "${files[@]}" | sha256sum | cut -d' ' -f1; capnp --version; } > "$fresh/bowline.cgr.stamp"
 
 if [ "${1:-}" = --check ]; then

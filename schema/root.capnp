@@ -38,7 +38,7 @@ interface Root {
   # which they were committed. See feed.capnp. Needs `read`.
 
   forgetSubscription @5 (name :Text) -> (existed :Bool);
-  # Drops a named subscription of `feed`; a feed that runs under it ends. Needs `read`. Safe to repeat.
+  # Drops a named subscription of `feed`, and ends the feed that runs under it. Needs `read`. Safe to repeat.
   # Fails with: `id-malformed`.
 }
 

@@ -3,9 +3,7 @@
 
 using Bowline = import "bowline.capnp";
 using Feed = import "feed.capnp";
-
-const partsMax :UInt16 = 256;
-# Parts of one message.
+using Message = import "message.capnp";
 
 interface Session {
   # Authority over one session.
@@ -24,16 +22,16 @@ interface Session {
   #
   # Needs `append`. Safe to repeat, also with a longer batch that begins with the same ops.
   #
-  # The call itself fails with: `batch-empty`, `batch-too-long`, `op-header-malformed`,
-  # `producer-fenced`, and what any call may fail with; nothing was done then, except with
-  # `outcome-unknown`, where something may have been: send the same batch again.
+  # The call itself fails with: `batch-empty`, `batch-too-long`, `op-header-malformed`, `epoch-stale`,
+  # `producer-fenced`, `too-many-producers`, and what any call may fail with; nothing was done then, except
+  # with `outcome-unknown`, where something may have been: send the same batch again.
   #
   # What concerns single ops is told inside the ack: see `Bowline.Ack.stopped`, and rejections with
   # `op-malformed`, `op-too-large`, `id-malformed`, `dependency-failed`, `dependency-forgotten`,
   # `cursor-conflict`, `batch-undone`, and those named with the ops below. A rejected op uses up its
   # number, so one bad op does not hold up those behind it.
 
-  messages @2 (page :Bowline.Page) -> (messages :List(Message), end :Bowline.PageEnd);
+  messages @2 (page :Bowline.Page) -> (messages :List(Message.Message), end :Bowline.PageEnd);
   # The session's messages in the order of the log, a page at a time. Needs `read`. Safe to repeat.
 
   register @3 (registration :Bowline.Registration) -> (registered :Bowline.Registered);
@@ -54,7 +52,7 @@ interface Session {
   # Needs `read`.
 
   forgetSubscription @6 (name :Text) -> (existed :Bool);
-  # Drops a named subscription of `feed`; a feed that runs under it ends. Needs `read`. Safe to repeat.
+  # Drops a named subscription of `feed`, and ends the feed that runs under it. Needs `read`. Safe to repeat.
   # Fails with: `id-malformed`.
 }
 
@@ -66,7 +64,9 @@ struct WriterDraft {
   ackedThrough @2 :UInt64;
   firstSeq @3 :UInt64;
   capabilityEpoch @4 :UInt64;
-  # As in `Bowline.Batch`.
+  instance @5 :Data;
+  # As in `Bowline.Batch`. The ops of a stream stand for themselves (`BatchMode.each`): one that was first
+  # sent in a chain or an atomic batch is not the same op here.
 }
 
 interface Writer {
@@ -78,14 +78,19 @@ interface Writer {
 
   write @0 (op :SessionOp) -> stream;
   # The next op, under the next number. The return says only that more may be sent; what became of the op
-  # is told by `flush`. Needs `append`. To repeat it, make a new writer at its number.
+  # is told by `flush`, and an op that cannot be applied is rejected there without stopping the stream.
+  # Needs `append`. To repeat it, make a new writer at its number.
+  #
+  # The stream as a whole fails, and every later call on it, with: `op-header-malformed` (an op id that is
+  # not 16 bytes), `epoch-stale`, `producer-fenced`, `too-many-producers`, `revoked`, `overloaded`,
+  # `too-many-calls`, `outcome-unknown`, `storage-failed`.
 
   flush @1 (ackedThrough :UInt64) -> (ack :Bowline.Ack);
   # What became of the ops written since the last flush. Everything the ack calls applied is on disk.
   # Needs `append`.
   #
   # `ackedThrough` is as in `Bowline.OpHeader`, for the ops written from here on. Flush at least once in
-  # `windowOpsMax` ops: behind a full window the stream stops, and `ack.stopped` says so. After a stop the
+  # `windowOpsMax` ops: after a full window the stream stops, and `ack.stopped` says so. After a stop the
   # ops that follow are not looked at; make a new writer at `nextExpectedSeq`.
 }
 
@@ -120,7 +125,7 @@ struct SessionOp {
     unset @1 :Void;
     # An op that says nothing: rejected with `op-malformed`.
 
-    putMessage @2 :MessageBody;
+    putMessage @2 :Message.MessageBody;
     # Adds a message at the end.
     # Rejected with: `message-exists`.
 
@@ -132,7 +137,7 @@ struct SessionOp {
     # Gives the session another title, at most 1024 bytes.
     # Rejected with: `title-too-long`.
 
-    setHistory @5 :HistoryPolicy;
+    setHistory @5 :Message.HistoryPolicy;
     # How much history to keep of this session, in place of the server's own setting.
   }
 
@@ -142,63 +147,7 @@ struct SessionOp {
   expects :union {
     anything @7 :Void;
     cursor @8 :UInt64;
-    # As in `Bowline.OpHeader`; within a batch the ops before it have moved the cursor already.
+    # As in `Bowline.OpHeader`. Within a batch the ops before it have moved the cursor already, also in an
+    # atomic one that is undone in the end.
   }
-}
-
-struct HistoryPolicy {
-  # What the server may compact. The state is always kept: what a message says, the title. Compacted is
-  # the way there: ops whose effect a later op has replaced.
-
-  ageMsMax @0 :UInt64;
-  # Ops older than this may go. 0 leaves it to the server, 0xffffffffffffffff keeps them for ever.
-
-  bytesMax @1 :UInt64;
-  # The oldest ops may go while all ops together are larger than this. 0 leaves it to the server,
-  # 0xffffffffffffffff keeps them for ever.
-}
-
-struct MessageBody {
-  id @0 :Text;
-  # Any 1 to 128 bytes without spaces and control characters, unique in the session. Leave it empty to
-  # have one made.
-
-  role @1 :Role;
-  parts @2 :List(Part);
-  # What the message consists of, in order.
-
-  metadata @3 :Text;
-  # A JSON object of the client's own, kept as it is; may be empty.
-}
-
-enum Role {
-  # Numbers are stored; a retired one stays taken.
-  user @0;
-  assistant @1;
-  system @2;
-  tool @3;
-}
-
-struct Part {
-  union {
-    text @0 :Text;
-    # Plain text.
-
-    json @1 :Text;
-    # Anything else, as a JSON object. It is checked to be one and kept byte for byte.
-  }
-}
-
-struct Message {
-  id @0 :Text;
-  # The given one, or the one that was made.
-
-  cursor @1 :UInt64;
-  # Where in the session's log it was added.
-
-  createdAtMs @2 :UInt64;
-  # By the server's clock. Never use it for order.
-
-  body @3 :MessageBody;
-  # As it was given.
 }

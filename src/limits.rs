@@ -16,7 +16,7 @@ pub const DIRECTORY_BYTES_MAX: usize = 4096;
 pub const REF_TEXT_BYTES_MAX: usize = 512;
 /// Parts of one message.
 pub const PARTS_MAX: u32 = 256;
-const _: () = assert!(PARTS_MAX == crate::wire::session_capnp::PARTS_MAX as u32);
+const _: () = assert!(PARTS_MAX == crate::wire::message_capnp::PARTS_MAX as u32);
 
 const _: () = assert!(crate::wire::bowline_capnp::PRODUCER_BYTES == 16);
 const _: () = assert!(crate::wire::bowline_capnp::OP_ID_BYTES == 16);
@@ -35,6 +35,8 @@ pub const COMMAND_BYTES_LEAST: usize = 128;
 pub const DURABLE_SUBSCRIPTIONS_PER_LOG_MAX: u64 = 1_000;
 /// Ops looked at in one step of a compaction, so that it never holds the writer for long.
 pub const COMPACTION_STEP_OPS_MAX: u64 = 2_000;
+/// Payload bytes looked at in one step; its last op may pass it.
+pub const COMPACTION_STEP_BYTES_MAX: u64 = 8 << 20;
 /// Ops one op may depend on.
 pub const DEPENDENCIES_MAX: u32 = 64;
 /// Producers that ever wrote to one log. Each is remembered for ever, in a small row: that is what makes
@@ -98,7 +100,7 @@ pub const WAL_CHECKPOINT_PAGES: u32 = 4_000;
 /// Size of the write-ahead log at which the writer waits for readers to let it begin anew.
 pub const WAL_BYTES_MAX: u64 = 128 << 20;
 /// Transactions between two looks at that size.
-pub const WAL_LOOK_EVERY: u32 = 256;
+pub const WAL_LOOK_EVERY: u64 = 256;
 
 /// Capabilities named in one message.
 pub const CAPS_PER_MESSAGE_MAX: u32 = 64;
@@ -111,6 +113,8 @@ pub const TRAVERSAL_FACTOR: usize = 8;
 pub const TRAVERSAL_WORDS_MIN: usize = 1024;
 /// Bytes of a message that only lets go of something.
 pub const FINISH_BYTES_MAX: usize = 1024;
+/// Calls of ours that one peer leaves unanswered, of feeds for instance; more end the connection.
+pub const QUESTIONS_MAX: usize = 16_384;
 /// Messages that let go of a capability while a waiting call may name it; more end the connection.
 pub const RELEASES_HELD_BACK_MAX: usize = 16_384;
 /// Steps from an answer to the capability meant in it.

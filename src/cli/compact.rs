@@ -29,8 +29,13 @@ pub(super) struct Compact {
     #[command(flatten)]
     directory: Directory,
 
-    /// Change a limit for this once; may be given several times
-    #[arg(long = "limit", value_name = "NAME=VALUE", value_delimiter = ',')]
+    /// Change a limit for this once; may be given several times. Give it those the server has
+    #[arg(
+        long = "limit",
+        value_name = "NAME=VALUE",
+        env = "BOWLINE_LIMITS",
+        value_delimiter = ','
+    )]
     limits: Vec<LimitOverride>,
 }
 

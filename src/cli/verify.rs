@@ -21,7 +21,7 @@ Examples:
   bowline verify --data ./data --json
 
 Ends with 0 if everything is as it must be, with 4 if something is not, and with 1 if it could not be
-checked. If only `projections` has problems, `bowline rebuild` mends them.")]
+checked. If only `projections` and `counters` have problems, `bowline rebuild` mends them.")]
 pub(super) struct Verify {
     #[command(flatten)]
     directory: Directory,
@@ -68,12 +68,13 @@ fn report(out: &mut impl Write, checked: &[Checked], fine: bool) -> io::Result<(
             writeln!(out, "    … and {} more", count(untold))?;
         }
     }
-    let only_projections =
-        checked.iter().all(|check| check.problem_count == 0 || check.name == "projections");
+    let mendable = ["projections", "counters"];
+    let mendable =
+        checked.iter().all(|check| check.problem_count == 0 || mendable.contains(&check.name));
     writeln!(
         out,
         "{}",
-        match (fine, only_projections) {
+        match (fine, mendable) {
             (true, _) => "everything is as it must be",
             (false, true) => "the history is whole: `bowline rebuild` makes the rest anew",
             (false, false) => "the database is damaged: keep a copy of it, and restore a backup",

@@ -4,13 +4,13 @@ mod batch;
 
 use super::command::{Answer, Command, Compacting, Freed, Registered, Registering, Subscribing};
 use super::queue::Refusal;
-use crate::limits::{
-    COMPACTION_STEP_OPS_MAX, DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX,
-};
-use crate::model::ids::{Cursor, GrantKey};
+use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
+use crate::model::feed;
+use crate::model::ids::GrantKey;
 use crate::model::registration;
 use crate::ops::Kind;
 use crate::store::logs::LogState;
+use crate::store::subscriptions::Taken;
 use crate::store::{self, StoreError, Tx};
 
 /// Why a command has no answer yet.
@@ -45,23 +45,19 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer,
             Answer::Appended { ack, grown }
         }
         Command::Register(registering) => Answer::Registered(register(tx, registering)?),
-        Command::Subscribe(subscribing) => {
-            let Subscribing { grant, log, name, after } = subscribing;
-            authorise(tx, *grant)?;
-            let (known, all) = store::subscriptions::count(tx, *log, name)?;
-            if !known && all >= DURABLE_SUBSCRIPTIONS_PER_LOG_MAX {
-                return Err(Refusal::TooManySubscriptions.into());
-            }
-            Answer::Taken(store::subscriptions::take(tx, *log, name, *after, now_ms)?)
-        }
+        Command::Subscribe(subscribing) => Answer::Taken {
+            stretch: subscribing.stretch,
+            taken: subscribe(tx, now_ms, subscribing)?,
+        },
         Command::Acknowledge(ack) => {
             let moved =
                 store::subscriptions::acknowledge(tx, ack.key, ack.holder, ack.place, now_ms)?;
             Answer::Done(moved)
         }
-        Command::Forget { grant, log, name } => {
+        Command::Forget { grant, stretch, name } => {
             authorise(tx, *grant)?;
-            Answer::Done(store::subscriptions::forget(tx, *log, name)?)
+            let key = store::subscriptions::forget(tx, stretch.log(), name)?;
+            Answer::Forgotten { stretch: *stretch, key }
         }
         Command::Compact(compacting) => Answer::Freed(compact(tx, *compacting)?),
     })
@@ -90,6 +86,23 @@ fn room_for_producer(log: &LogState) -> Result<(), Failed> {
         true => Err(Refusal::TooManyProducers.into()),
         false => Ok(()),
     }
+}
+
+fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Taken, Failed> {
+    let Subscribing { grant, stretch, name, after, idle_ms_max } = subscribing;
+    authorise(tx, *grant)?;
+    let (known, all) = store::subscriptions::count(tx, stretch.log(), name)?;
+    if !known {
+        if all >= DURABLE_SUBSCRIPTIONS_PER_LOG_MAX {
+            let since_ms = now_ms.saturating_sub(*idle_ms_max);
+            if store::subscriptions::forget_unused(tx, stretch.log(), since_ms)? == 0 {
+                return Err(Refusal::TooManySubscriptions.into());
+            }
+        }
+        let head = store::ops::bounds(tx, *stretch)?.head;
+        feed::exists(*after, head).map_err(Refusal::from)?;
+    }
+    Ok(store::subscriptions::take(tx, stretch.log(), name, *after, now_ms)?)
 }
 
 fn register(tx: &Tx<'_>, registering: &Registering) -> Result<Registered, Failed> {
@@ -123,12 +136,12 @@ fn register(tx: &Tx<'_>, registering: &Registering) -> Result<Registered, Failed
 fn compact(tx: &Tx<'_>, compacting: Compacting) -> Result<Freed, Failed> {
     let Compacting { log, through } = compacting;
     let state = store::logs::get(tx, log)?;
-    let through = through.min(state.head).min(Cursor(state.floor.0 + COMPACTION_STEP_OPS_MAX));
-    if through <= state.floor {
-        return Ok(Freed { floor: state.floor, ..Freed::default() });
+    let through = store::compaction::step(tx, log, state, through.min(state.head))?;
+    if through <= state.swept {
+        return Ok(Freed { swept: state.swept, ..Freed::default() });
     }
     let stateless: Vec<u16> =
         Kind::ALL.into_iter().filter(|kind| !kind.leaves_state()).map(|kind| kind as u16).collect();
-    let (ops, bytes) = store::compaction::raise_floor(tx, log, state, through, &stateless)?;
-    Ok(Freed { floor: through, ops, bytes })
+    let (ops, bytes) = store::compaction::sweep(tx, log, state, through, &stateless)?;
+    Ok(Freed { swept: through, ops, bytes })
 }

@@ -1,6 +1,7 @@
 //! What the writer can be asked to do, and what it answers.
 
 use crate::limits::COMMAND_BYTES_LEAST;
+use crate::model::feed::Stretch;
 use crate::model::ids::{Cursor, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader};
 use crate::model::registration::Registration;
@@ -22,8 +23,8 @@ pub(super) enum Command {
     Forget {
         /// Under which grant.
         grant: GrantKey,
-        /// Of which object.
-        log: LogId,
+        /// Of which feed.
+        stretch: Stretch,
         /// Which.
         name: SubscriptionName,
     },
@@ -40,7 +41,7 @@ pub struct Submission {
     pub log: LogId,
     /// What it says about itself.
     pub header: BatchHeader,
-    /// What it wants done; never empty.
+    /// What it wants done. With nothing it only moves `acked_through` on, and asks where the log ends.
     pub ops: Vec<Op>,
 }
 
@@ -73,12 +74,14 @@ pub struct Registered {
 pub struct Subscribing {
     /// Under which grant.
     pub grant: GrantKey,
-    /// Of which object's feed.
-    pub log: LogId,
+    /// Of which feed.
+    pub stretch: Stretch,
     /// Under which name.
     pub name: SubscriptionName,
     /// Where it begins if there is none of this name yet.
     pub after: u64,
+    /// If there are too many, those not used for this long are forgotten.
+    pub idle_ms_max: u64,
 }
 
 /// How far a named subscription was taken in.
@@ -104,8 +107,8 @@ pub struct Compacting {
 /// What a compaction freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Freed {
-    /// Where the log's floor is now.
-    pub floor: Cursor,
+    /// How far the log is looked at now.
+    pub swept: Cursor,
     /// Ops that are gone.
     pub ops: u64,
     /// Their payload bytes.
@@ -147,7 +150,15 @@ pub(super) enum Answer {
         grown: Option<(LogId, Option<LogId>)>,
     },
     Registered(Registered),
-    Taken(Taken),
+    Taken {
+        stretch: Stretch,
+        taken: Taken,
+    },
+    Forgotten {
+        stretch: Stretch,
+        /// Which, if there was one.
+        key: Option<SubscriptionKey>,
+    },
     Done(bool),
     Freed(Freed),
 }
@@ -156,6 +167,20 @@ impl Answer {
     pub(super) fn ack(self) -> Option<Ack> {
         match self {
             Answer::Appended { ack, .. } => Some(ack),
+            _ => None,
+        }
+    }
+
+    pub(super) fn taken(self) -> Option<Taken> {
+        match self {
+            Answer::Taken { taken, .. } => Some(taken),
+            _ => None,
+        }
+    }
+
+    pub(super) fn forgotten(self) -> Option<bool> {
+        match self {
+            Answer::Forgotten { key, .. } => Some(key.is_some()),
             _ => None,
         }
     }
@@ -176,7 +201,6 @@ macro_rules! parts {
 
 parts! {
     registered, Registered, Registered;
-    taken, Taken, Taken;
     done, Done, bool;
     freed, Freed, Freed;
 }

@@ -16,13 +16,13 @@ mod queue;
 mod watch;
 mod writer;
 
-pub use crate::store::subscriptions::Taken;
+pub use crate::store::subscriptions::{SubscriptionKey, Taken};
 pub use command::{
     Acknowledgement, Compacting, Freed, Registered, Registering, Submission, Subscribing,
 };
 pub use live::LiveLog;
 pub use queue::{Refusal, Submitted};
-pub use watch::Watched;
+pub use watch::{TakingIn, Watched};
 pub use writer::Fatal;
 
 use crate::clock::Clock;
@@ -105,8 +105,18 @@ impl Engine {
     }
 
     /// Drops a named subscription; answers whether there was one.
-    pub fn forget(&self, grant: GrantKey, log: LogId, name: SubscriptionName) -> Submitted<bool> {
-        self.queue.push(Command::Forget { grant, log, name }, Answer::done)
+    pub fn forget(
+        &self,
+        grant: GrantKey,
+        stretch: Stretch,
+        name: SubscriptionName,
+    ) -> Submitted<bool> {
+        self.queue.push(Command::Forget { grant, stretch, name }, Answer::forgotten)
+    }
+
+    /// Whether a log may be compacted without making somebody begin anew.
+    pub fn may_compact(&self, log: LogId) -> bool {
+        self.tower.may_compact(log)
     }
 
     /// Compacts a piece of a log.

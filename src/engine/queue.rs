@@ -3,6 +3,7 @@
 use super::command::{Answer, Command};
 use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
 use crate::model::code::{Code, Coded};
+use crate::model::feed::Ahead;
 use crate::model::ledger::Fenced;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,9 @@ pub enum Refusal {
     /// The producer was taken over.
     #[error(transparent)]
     Fenced(#[from] Fenced),
+    /// The place a feed was asked for does not exist.
+    #[error(transparent)]
+    Ahead(#[from] Ahead),
     /// The grant is not in force.
     #[error("the grant this object came from was revoked")]
     Revoked,
@@ -65,6 +69,7 @@ impl Coded for Refusal {
             Refusal::Unknown => Code::OutcomeUnknown,
             Refusal::Store => Code::StorageFailed,
             Refusal::Fenced(fenced) => fenced.code(),
+            Refusal::Ahead(ahead) => ahead.code(),
             Refusal::Revoked => Code::Revoked,
             Refusal::EpochStale { .. } => Code::EpochStale,
             Refusal::TooManyProducers => Code::TooManyProducers,
@@ -223,6 +228,7 @@ mod tests {
         let header = BatchHeader {
             producer: ProducerId([0; 16]),
             epoch: 1,
+            instance: None,
             first_seq: 1,
             acked_through: 0,
             capability_epoch: None,

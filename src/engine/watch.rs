@@ -6,14 +6,22 @@
 
 use crate::model::feed::{FeedPage, Stretch};
 use crate::model::ids::LogId;
+use crate::store::subscriptions::SubscriptionKey;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use tokio::sync::{OnceCell, watch};
 
 /// Pages kept for the others, per stretch.
 const PAGES_KEPT: usize = 4;
+/// Largest page that is kept: whoever follows live has small ones, and many stretches may be watched.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+/// How often compaction waits for a feed that takes in what is kept. With a sweep every ten minutes, a day.
+const COMPACTION_WAITS_MAX: usize = 144;
+/// The holder of a subscription that was forgotten.
+pub(super) const NOBODY: u64 = 0;
 
 /// A page that was read, or is being read.
 type Slot = Arc<OnceCell<Arc<FeedPage>>>;
@@ -38,6 +46,12 @@ struct Grown {
 pub struct Watched {
     stretch: Stretch,
     changes: watch::Sender<u64>,
+    /// Feeds in the middle of taking in what is kept below a floor, and how often compaction has waited for
+    /// them.
+    taking_in: AtomicUsize,
+    waited: AtomicUsize,
+    /// Who holds the named subscriptions that were taken or forgotten while somebody watches.
+    holders: Mutex<HashMap<SubscriptionKey, u64>>,
     /// By the place they were asked for; a page may still be on its way.
     pages: Mutex<VecDeque<(u64, Slot)>>,
     tower: Weak<Watchtower>,
@@ -65,6 +79,9 @@ impl Watchtower {
         let fresh = Arc::new(Watched {
             stretch,
             changes: watch::Sender::new(0),
+            taking_in: AtomicUsize::new(0),
+            waited: AtomicUsize::new(0),
+            holders: Mutex::default(),
             pages: Mutex::default(),
             tower: Arc::downgrade(self),
         });
@@ -83,14 +100,30 @@ impl Watchtower {
         self.wake.notify_one();
     }
 
+    /// A named subscription has another holder.
+    pub(super) fn held_by(&self, stretch: Stretch, key: SubscriptionKey, holder: u64) {
+        let watched = lock(&self.watched).get(&stretch).and_then(Weak::upgrade);
+        if let Some(watched) = watched {
+            lock(&watched.holders).insert(key, holder);
+            watched.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Whether a log may be compacted now. Who is taking in what is kept below a floor would have to begin
+    /// anew; it is waited for, but not for ever.
+    pub(super) fn may_compact(&self, log: LogId) -> bool {
+        let watched: Vec<_> = lock(&self.watched).values().filter_map(Weak::upgrade).collect();
+        watched.iter().filter(|watched| watched.is_of(log)).all(|watched| {
+            watched.taking_in.load(Ordering::Relaxed) == 0
+                || watched.waited.fetch_add(1, Ordering::Relaxed) >= COMPACTION_WAITS_MAX
+        })
+    }
+
     /// Some of a log was compacted. Whoever is in the middle of it will notice; pages kept for others go.
     pub(super) fn compacted(&self, log: LogId) {
         let watched: Vec<_> = lock(&self.watched).values().filter_map(Weak::upgrade).collect();
         for stretch in watched {
-            // Feeds that join logs are few, and compaction is rare.
-            if matches!(stretch.stretch, Stretch::Server | Stretch::Project(_))
-                || stretch.stretch == Stretch::Log(log)
-            {
+            if stretch.is_of(log) {
                 lock(&stretch.pages).clear();
             }
         }
@@ -134,7 +167,24 @@ impl Watchtower {
 }
 
 impl Watched {
-    /// Told whenever the stretch has grown.
+    /// Whether a log is, or may be, part of it. Feeds that join logs are few, and compaction is rare.
+    fn is_of(&self, log: LogId) -> bool {
+        matches!(self.stretch, Stretch::Server | Stretch::Project(_))
+            || self.stretch == Stretch::Log(log)
+    }
+
+    /// A feed is taking in what is kept below a floor, for as long as the result is kept.
+    pub fn taking_in(self: &Arc<Self>) -> TakingIn {
+        self.taking_in.fetch_add(1, Ordering::Relaxed);
+        TakingIn(self.clone())
+    }
+
+    /// Whether a named subscription is still this holder's, as far as has been heard.
+    pub fn is_held_by(&self, key: SubscriptionKey, holder: u64) -> bool {
+        lock(&self.holders).get(&key).is_none_or(|now| *now == holder)
+    }
+
+    /// Told whenever the stretch has grown, or a named subscription was taken up.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -145,38 +195,27 @@ impl Watched {
     /// Only pages at the end of the stretch are kept, for those who follow it live. Whoever is still reading
     /// old history reads for itself and holds up nobody.
     pub async fn page<E>(
-        &self,
+        self: &Arc<Self>,
         after: u64,
         fetch: impl Future<Output = Result<FeedPage, E>>,
     ) -> Result<Arc<FeedPage>, E> {
-        let mut fetch = Some(fetch);
-        loop {
-            let slot = self.slot(after);
-            let read = slot
-                .get_or_try_init(|| {
-                    let fetch = fetch.take();
-                    async {
-                        match fetch {
-                            Some(fetch) => fetch.await.map(Arc::new).map_err(Some),
-                            None => Err(None),
-                        }
-                    }
-                })
-                .await
-                .cloned();
-            let kept =
-                matches!(&read, Ok(page) if !page.ops.is_empty() && page.through == page.head);
-            if !kept {
-                lock(&self.pages).retain(|(_, other)| !Arc::ptr_eq(other, &slot));
-            }
-            match read {
-                // An empty page of somebody else's may be older than what this caller was told of.
-                Ok(page) if page.ops.is_empty() && fetch.is_some() => {}
-                Ok(page) => return Ok(page),
-                Err(Some(error)) => return Err(error),
-                // Cannot be: only who has not fetched yet comes round again.
-                Err(None) => {}
-            }
+        let mut fetch = std::pin::pin!(fetch);
+        let mut fetched = false;
+        let slot = self.slot(after);
+        let read = slot
+            .get_or_try_init(async || {
+                fetched = true;
+                fetch.as_mut().await.map(Arc::new)
+            })
+            .await
+            .cloned();
+        if Arc::strong_count(self) == 1 || !read.as_ref().is_ok_and(worth_keeping) {
+            lock(&self.pages).retain(|(_, other)| !Arc::ptr_eq(other, &slot));
+        }
+        match read {
+            // An empty page of somebody else's may be older than what this caller was told of.
+            Ok(page) if page.ops.is_empty() && !fetched => fetch.await.map(Arc::new),
+            read => read,
         }
     }
 
@@ -190,6 +229,23 @@ impl Watched {
         pages.push_front((after, slot.clone()));
         slot
     }
+}
+
+/// See [`Watched::taking_in`].
+pub struct TakingIn(Arc<Watched>);
+
+impl Drop for TakingIn {
+    fn drop(&mut self) {
+        if self.0.taking_in.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.waited.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether others may want the same page: it ends where the stretch does, and is small.
+fn worth_keeping(page: &Arc<FeedPage>) -> bool {
+    let bytes: usize = page.ops.iter().map(|op| op.payload.len()).sum();
+    !page.ops.is_empty() && page.through == page.head && bytes <= KEPT_BYTES_MAX
 }
 
 impl Drop for Watched {
@@ -272,7 +328,14 @@ mod tests {
         let ask_of = |after, ops: Vec<LoggedOp>, head| {
             let fetch = async {
                 read.set(read.get() + 1);
-                Ok::<_, Infallible>(FeedPage { after, ops, through: after + 1, head, floor: 0 })
+                Ok::<_, Infallible>(FeedPage {
+                    after,
+                    ops,
+                    through: after + 1,
+                    head,
+                    floor: 0,
+                    cuts: 0,
+                })
             };
             let Ok(page) = block_on(one.page(after, fetch));
             page.after

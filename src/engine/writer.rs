@@ -4,7 +4,7 @@ use super::apply::{self, Failed};
 use super::command::Answer;
 use super::live::Live;
 use super::queue::{Job, Queue, Refusal};
-use super::watch::Watchtower;
+use super::watch::{NOBODY, Watchtower};
 use crate::clock::Clock;
 use crate::limits::{
     COMMIT_FAILURES_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, REOPEN_ATTEMPTS_MAX, WAL_BYTES_MAX,
@@ -54,13 +54,16 @@ pub(super) fn run(
     clock: &dyn Clock,
 ) -> Result<(), Fatal> {
     let mut failures_in_a_row = 0;
-    let mut groups = 0u32;
+    let (mut groups, mut next_look) = (0u64, WAL_LOOK_EVERY);
     while let Some(group) = queue.take_group(GROUP_COMMANDS_MAX, GROUP_BYTES_MAX) {
-        groups = groups.wrapping_add(1);
-        if groups.is_multiple_of(WAL_LOOK_EVERY)
-            && let Err(error) = store.keep_log_short(WAL_BYTES_MAX)
-        {
-            tracing::warn!(%error, "the write-ahead log could not be cut");
+        groups += 1;
+        if groups >= next_look {
+            next_look = groups + WAL_LOOK_EVERY;
+            if let Err(error) = store.keep_log_short(WAL_BYTES_MAX) {
+                tracing::warn!(%error, "the write-ahead log could not be cut");
+                // A long read is in the way, and everybody has waited for it: not again so soon.
+                next_look = groups + WAL_LOOK_EVERY * 64;
+            }
         }
         // One whose command cannot be done is taken out, and the others are tried without it.
         let mut waiting = group;
@@ -70,6 +73,7 @@ pub(super) fn run(
                     failures_in_a_row = 0;
                     live.changed(waiting.iter().filter_map(|job| job.command.changes()));
                     let grown: Vec<_> = answers.iter().filter_map(grown).collect();
+                    answers.iter().for_each(|answer| tell_holders(answer, tower));
                     waiting
                         .iter()
                         .filter_map(|job| job.command.compacts())
@@ -96,8 +100,9 @@ pub(super) fn run(
                     // It may have landed.
                     live.changed(waiting.iter().filter_map(|job| job.command.changes()));
                     answer_all(&mut waiting, &Refusal::Unknown);
-                    tower.may_have_grown();
                     recover(&mut store, queue, &mut failures_in_a_row, error)?;
+                    // What it may have written can be seen from here on.
+                    tower.may_have_grown();
                 }
             }
         }
@@ -107,6 +112,15 @@ pub(super) fn run(
         tracing::warn!(%error, "the write-ahead log could not be folded into the database");
     }
     Ok(())
+}
+
+/// Whoever has lost a named subscription is told at once.
+fn tell_holders(answer: &Result<Answer, Refusal>, tower: &Watchtower) {
+    match answer {
+        Ok(Answer::Taken { stretch, taken }) => tower.held_by(*stretch, taken.key, taken.holder),
+        Ok(Answer::Forgotten { stretch, key: Some(key) }) => tower.held_by(*stretch, *key, NOBODY),
+        _ => {}
+    }
 }
 
 /// The log an answer tells has grown, and the project it belongs to.

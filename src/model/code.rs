@@ -142,9 +142,11 @@ codes! {
     PipelineTooDeep, "pipeline-too-deep", Later,
         "Too many calls are chained on an answer that is not there yet. Wait for it, then go on.";
     CursorAhead, "cursor-ahead", No,
-        "The place asked for lies behind the end of the history. The server's data was replaced by an older copy, or the place belongs to another object.";
+        "The place asked for lies after the end of the history. The server's data was replaced by an older copy, or the place belongs to another object.";
     SubscriptionTaken, "subscription-taken", No,
         "Another client has taken up the subscription of this name, or it was forgotten.";
+    SinkFailed, "sink-failed", No,
+        "A call on the sink failed, so its feed ended. See to the sink, then ask for the feed again.";
     TooManySubscriptions, "too-many-subscriptions", Later,
         "As many feeds run through this connection, or as many named subscriptions are kept for this object, as the server allows. End or forget some.";
     ShuttingDown, "shutting-down", Reconnect,
@@ -158,6 +160,26 @@ codes! {
 }
 
 impl Code {
+    /// Whether the same intent may succeed later: a refusal that was recorded stands, but a new op, or the
+    /// same one where it was not reached, may find things changed.
+    pub const fn is_retryable(self) -> bool {
+        matches!(
+            self,
+            Code::CursorConflict
+                | Code::BatchUndone
+                | Code::DependencyFailed
+                | Code::DependencyForgotten
+                | Code::SeqGap
+                | Code::WindowFull
+                | Code::BatchRegrouped
+        ) || !matches!(self.advice(), Advice::No)
+    }
+
+    /// The code of this name, if this version knows it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.name() == name)
+    }
+
     /// The text of an exception with this code.
     pub fn text(self, what: impl fmt::Display) -> String {
         format!("bowline/{self}: {what}")

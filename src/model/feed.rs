@@ -1,6 +1,8 @@
 //! What a feed consists of: a stretch of history, its places, and what somebody wants to hear of it.
 
+use crate::model::code::{Code, Coded};
 use crate::model::ids::{BatchId, Cursor, LogId, OpId, ProducerId, SubscriptionName};
+use std::collections::BTreeSet;
 
 /// Which ops belong together in a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,8 +77,20 @@ pub struct FeedPage {
     pub through: u64,
     /// Where the stretch ended then.
     pub head: u64,
-    /// Up to where it was compacted then.
+    /// Up to where some of it was gone then.
     pub floor: u64,
+    /// How often something had been taken away then.
+    pub cuts: u64,
+}
+
+/// A feed in the middle of taking in what is kept below a floor: that floor, and how often something had
+/// been taken away when it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TakeIn {
+    /// See [`FeedPage::floor`].
+    pub floor: u64,
+    /// See [`FeedPage::cuts`].
+    pub cuts: u64,
 }
 
 /// What somebody wants to hear.
@@ -87,7 +101,7 @@ pub struct Wish {
     /// Under which name the server keeps the place, if it shall.
     pub name: Option<SubscriptionName>,
     /// Only these kinds; all if there are none.
-    pub kinds: Vec<u16>,
+    pub kinds: BTreeSet<u16>,
     /// Nothing of this producer.
     pub skip: Option<ProducerId>,
 }
@@ -99,12 +113,34 @@ impl Wish {
     }
 }
 
-/// How a feed goes on from a place, seeing where the stretch is compacted.
+/// The place a feed was asked for does not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the feed was asked for from after {after}, but ends at {head}")]
+pub struct Ahead {
+    /// What was asked for.
+    pub after: u64,
+    /// Where it ends.
+    pub head: u64,
+}
+
+impl Coded for Ahead {
+    fn code(&self) -> Code {
+        Code::CursorAhead
+    }
+}
+
+/// Whether a feed that ends at `head` can go on from a place.
+pub fn exists(after: u64, head: u64) -> Result<(), Ahead> {
+    if after > head { Err(Ahead { after, head }) } else { Ok(()) }
+}
+
+/// Whether a feed has lost something, seeing where the stretch is compacted.
 ///
-/// Behind the floor the history is whole. A feed that stands below has lost something, unless it is in the
-/// middle of taking in what is kept below this very floor.
-pub fn lost_something(after: u64, floor: u64, taking_in: Option<u64>) -> bool {
-    after < floor && taking_in != Some(floor)
+/// Above the floor the history is whole. A feed that stands below has lost something, unless it is in the
+/// middle of taking in what is kept, and nothing more was taken away since it began.
+pub fn lost_something(page: &FeedPage, taking_in: Option<TakeIn>) -> bool {
+    let now = TakeIn { floor: page.floor, cuts: page.cuts };
+    page.after < page.floor && taking_in != Some(now)
 }
 
 #[cfg(test)]
@@ -114,20 +150,20 @@ mod tests {
     #[test]
     fn only_a_feed_below_the_floor_has_lost_something() {
         let table = [
-            (0, 0, None, false),
-            (5, 5, None, false),
-            (6, 5, None, false),
-            (4, 5, None, true),
-            (0, 5, None, true), // also one that begins: what follows is not the whole history
-            (4, 5, Some(5), false),
-            (4, 6, Some(5), true), // compacted again while it was taken in
+            (0, (0, 0), None, false),
+            (5, (5, 1), None, false),
+            (6, (5, 1), None, false),
+            (4, (5, 1), None, true),
+            (0, (5, 1), None, true), // also one that begins: what follows is not the whole history
+            (4, (5, 1), Some((5, 1)), false),
+            (4, (6, 2), Some((5, 1)), true), // compacted again while it was taken in
+            (4, (5, 2), Some((5, 1)), true), // also below the same floor, where feeds join many logs
+            (5, (5, 2), Some((5, 1)), false), // but it was through by then
         ];
-        for (after, floor, taking_in, want) in table {
-            assert_eq!(
-                lost_something(after, floor, taking_in),
-                want,
-                "{after} {floor} {taking_in:?}"
-            );
+        for (after, (floor, cuts), taking_in, want) in table {
+            let page = FeedPage { after, ops: Vec::new(), through: after, head: 9, floor, cuts };
+            let taking_in = taking_in.map(|(floor, cuts)| TakeIn { floor, cuts });
+            assert_eq!(lost_something(&page, taking_in), want, "{page:?} {taking_in:?}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What may be compacted. Anything it names is a bound on *history*; the state is always kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// Ops older than this may go; none keeps them for ever.
     pub age_ms_max: Option<u64>,
@@ -14,7 +14,7 @@ pub struct Policy {
 /// A session's own wish, in the words of the wire: 0 leaves it to the server, the greatest number keeps
 /// everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Wish {
+pub struct HistoryWish {
     /// See [`Policy::age_ms_max`].
     pub age_ms_max: u64,
     /// See [`Policy::bytes_max`].
@@ -26,7 +26,7 @@ pub const FOR_EVER: u64 = i64::MAX as u64;
 
 impl Policy {
     /// The server's policy, as far as a session has no wish of its own.
-    pub fn with(self, wish: Wish) -> Self {
+    pub fn with(self, wish: HistoryWish) -> Self {
         let chosen = |own: u64, servers: Option<u64>| match own {
             0 => servers,
             FOR_EVER.. => None,
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn a_session_may_have_a_policy_of_its_own() {
         let servers = Policy { age_ms_max: Some(10), bytes_max: None };
-        let wish = |age_ms_max, bytes_max| Wish { age_ms_max, bytes_max };
+        let wish = |age_ms_max, bytes_max| HistoryWish { age_ms_max, bytes_max };
         assert_eq!(servers.with(wish(0, 0)), servers);
         let own = Policy { age_ms_max: None, bytes_max: Some(7) };
         assert_eq!(servers.with(wish(u64::MAX, 7)), own);

@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 pub struct BatchHeader {
     /// Who writes.
     pub producer: ProducerId,
-    /// Which run of that producer.
+    /// Which epoch of that producer.
     pub epoch: u32,
+    /// Which run of it, if it says so.
+    pub instance: Option<InstanceId>,
     /// The number of the first op, from 1.
     pub first_seq: u64,
     /// Results up to here need not be kept.
@@ -52,6 +54,17 @@ pub struct ProducerState {
     pub high: u64,
     /// Results up to here have been dropped.
     pub acked_through: u64,
+    /// Results up to here had been dropped before the epoch began: whoever writes under it has never had
+    /// them.
+    pub inherited: u64,
+}
+
+impl ProducerState {
+    /// The same producer under a new epoch.
+    pub fn taken_over(self, epoch: u32, instance: Option<InstanceId>) -> Self {
+        let inherited = if self.epoch == 0 { 0 } else { self.acked_through };
+        Self { epoch, instance, inherited, ..self }
+    }
 }
 
 /// What was decided about one op, kept until it is acknowledged.
@@ -221,10 +234,9 @@ pub struct Plan {
     pub fresh: usize,
     /// Why there is a rest, if there is one.
     pub stop: Option<Stop>,
-    /// The producer's epoch from now on.
-    pub epoch: u32,
-    /// Results up to here may be dropped, once the repeats are answered.
-    pub acked_through: u64,
+    /// How the producer stands afterwards. Results it has acknowledged now may be dropped once the repeats
+    /// are answered.
+    pub after: ProducerState,
 }
 
 /// Decides what to do with a batch.
@@ -237,15 +249,22 @@ pub fn plan(
     digests: impl ExactSizeIterator<Item = Digest>,
     recorded: impl Fn(u64) -> Option<Digest>,
 ) -> Result<Plan, Fenced> {
-    if header.epoch < state.epoch {
+    let other_run = header.epoch == state.epoch
+        && state.instance.is_some_and(|held| header.instance.is_some_and(|sent| sent != held));
+    if header.epoch < state.epoch || other_run {
         return Err(Fenced { current: state.epoch, got: header.epoch });
     }
     // Nobody has results of ops that were not decided, nor of those being sent: a repeat of the batch would
     // otherwise drop what its first sending could not.
     let possible = state.high.min(header.first_seq - 1);
     let acked_through = header.acked_through.min(possible).max(state.acked_through);
-    let plan = |repeats, fresh, stop| {
-        Ok(Plan { repeats, fresh, stop, epoch: header.epoch, acked_through })
+    let now = match header.epoch > state.epoch {
+        true => state.taken_over(header.epoch, header.instance),
+        false => ProducerState { instance: state.instance.or(header.instance), ..state },
+    };
+    let plan = |repeats, fresh: usize, stop| {
+        let after = ProducerState { high: state.high + fresh as u64, acked_through, ..now };
+        Ok(Plan { repeats, fresh, stop, after })
     };
 
     let expected = state.high + 1;
@@ -254,16 +273,9 @@ pub fn plan(
     }
     // A producer that goes on by itself knows what it acknowledged. One that took over from an older
     // state may not, and must not take a forgotten number for its own op.
-    let taken_over = state.epoch > 0 && header.epoch > state.epoch;
-    if taken_over && header.first_seq <= state.acked_through {
-        let stop = Stop::Forgotten { seq: header.first_seq, next: expected };
-        return Ok(Plan {
-            repeats: 0,
-            fresh: 0,
-            stop: Some(stop),
-            epoch: state.epoch,
-            acked_through,
-        });
+    if header.first_seq <= now.inherited {
+        let stop = Some(Stop::Forgotten { seq: header.first_seq, next: expected });
+        return Ok(Plan { repeats: 0, fresh: 0, stop, after: state });
     }
     let count = digests.len();
     let repeats = usize::try_from(expected - header.first_seq).unwrap_or(usize::MAX).min(count);
@@ -281,7 +293,8 @@ pub fn plan(
     let kept = state.high - acked_through;
     let room = usize::try_from(WINDOW_OPS_MAX.saturating_sub(kept)).unwrap_or(usize::MAX);
     let mut fresh = (count - repeats).min(room);
-    if header.mode == Mode::Atomic && fresh < count - repeats {
+    // What belongs together is not cut in the middle.
+    if header.mode != Mode::Each && fresh < count - repeats {
         fresh = 0;
     }
     let stop = (repeats + fresh < count)
@@ -350,6 +363,7 @@ mod tests {
         BatchHeader {
             producer: PRODUCER,
             epoch: 1,
+            instance: None,
             first_seq: 1,
             acked_through: 0,
             capability_epoch: None,
@@ -372,7 +386,7 @@ mod tests {
             epoch: epoch.parse().unwrap(),
             high: high.parse().unwrap(),
             acked_through: acked.parse().unwrap(),
-            instance: None,
+            ..Default::default()
         };
         let (epoch, rest) = batch.split_once('/').unwrap();
         let (first, letters) = rest.split_once(':').unwrap();
@@ -417,6 +431,35 @@ mod tests {
     }
 
     #[test]
+    fn a_run_writes_under_its_own_epoch_and_knows_only_its_own_results() {
+        let (one, other) = (Some(InstanceId([1; 16])), Some(InstanceId([2; 16])));
+        let held =
+            ProducerState { epoch: 2, instance: one, high: 9, acked_through: 6, inherited: 4 };
+        let ask = |epoch, instance, first_seq| {
+            let header = BatchHeader { epoch, instance, first_seq, ..header() };
+            plan(held, &header, [digest_of('x')].into_iter(), |_| Some(digest_of('x')))
+        };
+        assert_eq!(ask(2, one, 10).unwrap().after.instance, one);
+        assert_eq!(ask(2, None, 10).unwrap().after.instance, one, "it need not say");
+        assert!(ask(2, other, 10).is_err(), "another run cannot have the same epoch");
+        let after = ask(3, other, 10).unwrap().after;
+        assert_eq!(
+            (after.epoch, after.instance, after.inherited),
+            (3, other, 6),
+            "but the next one"
+        );
+
+        let stop =
+            |epoch, first| ask(epoch, None, first).unwrap().stop.map(|stop| stop.code().name());
+        assert_eq!(stop(2, 4), Some("seq-forgotten"), "acknowledged by the run before");
+        assert_eq!(stop(2, 5), None, "acknowledged by itself");
+        assert_eq!(stop(3, 6), Some("seq-forgotten"));
+        assert_eq!(stop(3, 7), None);
+        let forgotten = ask(3, None, 6).unwrap();
+        assert_eq!(forgotten.after, held, "and nothing moves");
+    }
+
+    #[test]
     fn an_atomic_batch_is_taken_whole_or_not_at_all() {
         check("1/0..3", "1/4:de!", "0+2");
         check("1/0..3", "1/2:bc!", "2+0"); // sent again
@@ -457,22 +500,22 @@ mod tests {
 
         let acked = BatchHeader { acked_through: high, ..header };
         let got = plan(state, &acked, three(), |_| None).unwrap();
-        assert_eq!((got.fresh, got.stop, got.acked_through), (3, None, high));
+        assert_eq!((got.fresh, got.stop, got.after.acked_through), (3, None, high));
     }
 
     #[test]
     fn nobody_can_acknowledge_the_future() {
-        let state = ProducerState { epoch: 1, high: 3, acked_through: 2, instance: None };
+        let state = ProducerState { epoch: 1, high: 3, acked_through: 2, ..Default::default() };
         let header = BatchHeader { first_seq: 4, acked_through: u64::MAX, ..header() };
         let got = plan(state, &header, [digest_of('d')].into_iter(), |_| None).unwrap();
-        assert_eq!(got.acked_through, 3);
+        assert_eq!(got.after.acked_through, 3);
         let older = BatchHeader { acked_through: 1, ..header };
         let got = plan(state, &older, [digest_of('d')].into_iter(), |_| None).unwrap();
-        assert_eq!(got.acked_through, 2);
+        assert_eq!(got.after.acked_through, 2);
         let own = BatchHeader { first_seq: 3, acked_through: 3, ..header };
         let got =
             plan(state, &own, [digest_of('c')].into_iter(), |_| Some(digest_of('c'))).unwrap();
-        assert_eq!(got.acked_through, 2, "nor its own ops");
+        assert_eq!(got.after.acked_through, 2, "nor its own ops");
     }
 
     #[test]

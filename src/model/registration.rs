@@ -33,12 +33,10 @@ pub fn register(state: ProducerState, asked: &Registration) -> Result<ProducerSt
         Some(claimed) if claimed > state.epoch || (claimed == state.epoch && same) => claimed,
         Some(claimed) => return Err(Fenced { current: state.epoch, got: claimed }),
     };
-    Ok(ProducerState {
-        epoch,
-        instance: Some(asked.instance),
-        high: state.high,
-        acked_through: asked.acked_through.min(state.high).max(state.acked_through),
-    })
+    let now =
+        if epoch == state.epoch { state } else { state.taken_over(epoch, Some(asked.instance)) };
+    let acked_through = asked.acked_through.min(state.high).max(state.acked_through);
+    Ok(ProducerState { acked_through, ..now })
 }
 
 #[cfg(test)]
@@ -51,7 +49,8 @@ mod tests {
     #[test]
     fn a_run_keeps_its_epoch_and_another_takes_a_higher_one() {
         let fresh = ProducerState::default();
-        let held = ProducerState { epoch: 3, instance: Some(A), high: 9, acked_through: 4 };
+        let held =
+            ProducerState { epoch: 3, instance: Some(A), high: 9, acked_through: 4, inherited: 2 };
         let unregistered = ProducerState { instance: None, ..held };
         let table = [
             (fresh, A, None, Some(1)),
@@ -79,6 +78,9 @@ mod tests {
             if let Ok(got) = got {
                 assert_eq!((got.instance, got.high), (Some(instance), state.high));
                 assert_eq!(got.acked_through, 6.min(state.high));
+                let same = got.epoch == state.epoch;
+                let inherited = if same { state.inherited } else { state.acked_through };
+                assert_eq!(got.inherited, inherited, "what the runs before acknowledged");
             }
         }
     }

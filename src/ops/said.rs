@@ -6,8 +6,8 @@
 use super::{
     HistorySet, Kind, MessagePut, MessageRemoved, Place, ProjectOpened, SessionCreated, TitleSet,
 };
-use crate::model::ids::OpId;
-use crate::store::{StoreError, Tx};
+use crate::model::ids::{Cursor, OpId};
+use crate::store::{self, Read, StoreError, Tx};
 use serde::Deserialize;
 
 /// What an op of the history says.
@@ -47,6 +47,23 @@ impl<'a> Said<'a> {
             Kind::SetHistory => whole(payload).map(Said::HistorySet),
         };
         said.map_err(odd)
+    }
+
+    /// The op in the same log whose effect is gone with this one, before it is made to follow.
+    pub(crate) fn replaces(
+        &self,
+        read: &Read<'_>,
+        place: Place,
+    ) -> Result<Option<Cursor>, StoreError> {
+        let set_at =
+            || Ok::<_, StoreError>(store::sessions::set_at(read, place.log)?.unwrap_or_default());
+        let replaced = match self {
+            Said::MessageRemoved(removed) => removed.cursor,
+            Said::TitleSet(_) => set_at()?.0,
+            Said::HistorySet(_) => set_at()?.1,
+            _ => Cursor(0),
+        };
+        Ok(Some(replaced).filter(|cursor| cursor.0 > 0))
     }
 
     /// Makes what follows from an op of the history. It was decided long ago; nothing is checked.

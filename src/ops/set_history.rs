@@ -1,18 +1,18 @@
 //! A session gets a history policy of its own.
 
 use super::{Effect, Kind, NotApplied, Place, entry_replacing};
-use crate::model::history::Wish;
+use crate::model::history::HistoryWish;
 use crate::model::ledger::Made;
 use crate::store::{self, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 
 /// What somebody wants kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SetHistory(pub Wish);
+pub struct SetHistory(pub HistoryWish);
 
 /// How it stands in the history, version 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HistorySet(pub Wish);
+pub struct HistorySet(pub HistoryWish);
 
 impl HistorySet {
     /// What follows from it.

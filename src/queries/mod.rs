@@ -20,6 +20,7 @@ use crate::model::infos::{
 use crate::model::page::{Page, Paged};
 use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
 use crate::ops::PutMessage;
+use crate::store::ops::Bounds;
 use crate::store::{self, StoreError};
 
 /// Logs that may be compacted.
@@ -139,26 +140,26 @@ impl Readers {
 
     /// Where a feed ends.
     pub async fn head(&self, stretch: Stretch) -> Result<u64, QueryError> {
-        self.ask(move |read| Ok(store::ops::bounds(read, stretch)?.0)).await
+        self.ask(move |read| Ok(store::ops::bounds(read, stretch)?.head)).await
     }
 
     /// A piece of a feed: what lies behind a place.
     pub async fn feed(&self, stretch: Stretch, after: u64) -> Result<FeedPage, QueryError> {
         self.ask(move |read| {
-            let (head, floor) = store::ops::bounds(read, stretch)?;
+            let Bounds { head, floor, cuts } = store::ops::bounds(read, stretch)?;
             let (ops, more) = store::ops::page(read, stretch, after, FEED_PAGE_ITEMS_MAX)?;
             let last = ops.last().map(|op| op.place(stretch));
             let through = match last {
                 Some(last) if more => last,
                 _ => head.max(after),
             };
-            Ok(FeedPage { after, ops, through, head, floor })
+            Ok(FeedPage { after, ops, through, head, floor, cuts })
         })
         .await
     }
 
-    /// Logs behind `after` that a policy lets compact, and how far. Named subscriptions that were used since
-    /// `since_ms` keep what they have not heard.
+    /// Logs after `after` that a policy lets compact, and how far. Named subscriptions that were used since
+    /// `since_ms` keep what they have not heard, if it is no older than that.
     pub async fn compactable(
         &self,
         after: LogId,
@@ -178,9 +179,12 @@ impl Readers {
                 let Some(reach) = store::compaction::reach(read, log, policy, now_ms)? else {
                     continue;
                 };
-                let heard = store::compaction::heard(read, log, since_ms)?;
-                let through = heard.map_or(reach, |heard| heard.min(reach));
-                if through > store::logs::get(read, log)?.floor {
+                // What was not heard is held back, but not for ever.
+                let heard = store::compaction::heard(read, log, since_ms)?.unwrap_or(reach);
+                let since = Policy { age_ms_max: Some(now_ms - since_ms), bytes_max: None };
+                let waited_for = store::compaction::reach_by(read, log, since, now_ms)?;
+                let through = reach.min(heard.max(waited_for.unwrap_or_default()));
+                if through > store::logs::get(read, log)?.swept {
                     found.logs.push((log, through));
                 }
             }

@@ -7,7 +7,7 @@ use crate::limits::{BATCH_OPS_MAX, DEPENDENCIES_MAX, PARTS_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conditions;
 use crate::model::feed::Wish;
-use crate::model::history;
+use crate::model::history::HistoryWish;
 use crate::model::ids::{
     self, BatchId, Cursor, InstanceId, MessageId, OpId, ProducerId, ProjectId, SessionId,
     SubscriptionName,
@@ -23,10 +23,9 @@ use crate::ops::{
 };
 use crate::wire::bowline_capnp::{BatchMode, batch, op_header, page, registration, vat};
 use crate::wire::feed_capnp;
+use crate::wire::message_capnp::{self, message_body, part};
 use crate::wire::root_capnp::{project, project_draft, root};
-use crate::wire::session_capnp::{
-    self, message_body, part, session, session_draft, session_op, writer, writer_draft,
-};
+use crate::wire::session_capnp::{session, session_draft, session_op, writer, writer_draft};
 use capnp::MessageSize;
 use capnp::message::{Builder, HeapAllocator};
 use capnp::traits::{Owned, SetterInput};
@@ -133,6 +132,7 @@ pub(super) fn writer(
     Ok(BatchHeader {
         producer: ProducerId(sixteen("producer", draft.get_producer()?)?),
         epoch: numbered("producerEpoch", draft.get_producer_epoch().into())? as u32,
+        instance: instance(draft.get_instance()?)?,
         first_seq: numbered("firstSeq", draft.get_first_seq())?,
         acked_through: draft.get_acked_through(),
         capability_epoch: given(draft.get_capability_epoch()),
@@ -161,18 +161,22 @@ pub(super) fn registration(
 }
 
 /// `feed`, of any object.
-pub(super) fn wish(wish: Read<feed_capnp::wish::Reader<'_>>) -> Result<Wish, Malformed> {
-    let wish = wish?;
-    Ok(Wish {
+pub(super) fn feed(
+    asked: Read<(feed_capnp::wish::Reader<'_>, feed_capnp::sink::Client)>,
+) -> Result<(Wish, feed_capnp::sink::Client), Malformed> {
+    let (wish, sink) = asked?;
+    let wish = Wish {
         after: wish.get_after(),
         name: chosen(wish.get_name()?.to_str()?, SubscriptionName::parse)?,
-        // A kind only a newer server knows is one that nothing here is of.
+        // A set: however long the list, there are only so many kinds. One that only a newer server knows is
+        // one that nothing here is of.
         kinds: wish.get_kinds()?.iter().map(|kind| kind.map_or(u16::MAX, kind_number)).collect(),
         skip: match wish.get_skip_producer()? {
             [] => None,
             id => Some(ProducerId(sixteen("skipProducer", id)?)),
         },
-    })
+    };
+    Ok((wish, sink))
 }
 
 /// The number under which events of a kind are stored; the schema has its own.
@@ -238,6 +242,7 @@ fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malf
     Ok(BatchHeader {
         producer: ProducerId(sixteen("producer", header.get_producer()?)?),
         epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
+        instance: instance(header.get_instance()?)?,
         first_seq,
         acked_through: header.get_acked_through(),
         capability_epoch: given(header.get_capability_epoch()),
@@ -266,6 +271,7 @@ impl Single {
         let batch = BatchHeader {
             producer: ProducerId(sixteen("producer", header.get_producer()?)?),
             epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
+            instance: instance(header.get_instance()?)?,
             first_seq: numbered("seq", header.get_seq())?,
             acked_through: header.get_acked_through(),
             capability_epoch: given(header.get_capability_epoch()),
@@ -298,6 +304,14 @@ fn dependencies(list: capnp::primitive_list::Reader<'_, u64>) -> Vec<u64> {
     list.iter().take(DEPENDENCIES_MAX as usize + 1).collect()
 }
 
+/// A run that may be left unsaid.
+fn instance(data: &[u8]) -> Result<Option<InstanceId>, Malformed> {
+    match data {
+        [] => Ok(None),
+        id => Ok(Some(InstanceId(sixteen("instance", id)?))),
+    }
+}
+
 /// A number of which 0 says nothing.
 fn given(number: u64) -> Option<u64> {
     Some(number).filter(|number| *number > 0)
@@ -325,7 +339,7 @@ fn session_op(op: session_op::Reader<'_>, mode: Mode) -> Result<Op, Malformed> {
         },
         Ok(session_op::SetHistory(policy)) => {
             let policy = policy?;
-            let wish = history::Wish {
+            let wish = HistoryWish {
                 age_ms_max: policy.get_age_ms_max(),
                 bytes_max: policy.get_bytes_max(),
             };
@@ -363,10 +377,10 @@ fn put_message(
         return Ok(Err(fault.into()));
     }
     let role = match body.get_role() {
-        Ok(session_capnp::Role::User) => Role::User,
-        Ok(session_capnp::Role::Assistant) => Role::Assistant,
-        Ok(session_capnp::Role::System) => Role::System,
-        Ok(session_capnp::Role::Tool) => Role::Tool,
+        Ok(message_capnp::Role::User) => Role::User,
+        Ok(message_capnp::Role::Assistant) => Role::Assistant,
+        Ok(message_capnp::Role::System) => Role::System,
+        Ok(message_capnp::Role::Tool) => Role::Tool,
         Err(_) => return Ok(Err(BadOp::Role.into())),
     };
     let Ok(id) = body.get_id()?.to_str() else {

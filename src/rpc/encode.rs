@@ -6,7 +6,7 @@ use crate::limits::{
     BATCH_OPS_MAX, CAPS_PER_MESSAGE_MAX, DEPENDENCIES_MAX, DURABLE_SUBSCRIPTIONS_PER_LOG_MAX,
     OP_PAYLOAD_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, PRODUCERS_PER_LOG_MAX, WINDOW_OPS_MAX,
 };
-use crate::model::code::Coded;
+use crate::model::code::{Code, Coded};
 use crate::model::feed::{LoggedOp, Stretch};
 use crate::model::infos::{MessageInfo, ProjectInfo, SessionInfo};
 use crate::model::ledger::{Ack, Decision, Outcome};
@@ -16,8 +16,9 @@ use crate::wire::bowline_capnp::{
     PROTOCOL_VERSION, ack, outcome, page_end, refusal, registered, server_info,
 };
 use crate::wire::feed_capnp::event;
+use crate::wire::message_capnp::message;
 use crate::wire::root_capnp::project_info;
-use crate::wire::session_capnp::{message, session_info, session_op};
+use crate::wire::session_capnp::{session_info, session_op};
 use capnp::Word;
 use capnp::message::{ReaderOptions, SegmentArray};
 
@@ -86,6 +87,7 @@ fn outcome(outcome: &Outcome, mut to: outcome::Builder<'_>) {
 pub(super) fn refusal(code: &str, text: &str, mut to: refusal::Builder<'_>) {
     to.set_code(code);
     to.set_text(text);
+    to.set_retryable(Code::named(code).is_some_and(Code::is_retryable));
 }
 
 pub(super) fn registered(at: &Registered, incarnation: u64, mut to: registered::Builder<'_>) {

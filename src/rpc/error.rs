@@ -26,6 +26,8 @@ pub(super) enum Denied {
     ConnectionOver,
     #[error("this connection holds as many live objects as the server allows; release some")]
     TooManyObjects,
+    #[error("the server is stopping; no feed was begun")]
+    Stopping,
     #[error("this connection has as many feeds running as the server allows; drop a subscription")]
     TooManyFeeds,
     #[error("this connection has as many ops under way as the server allows; wait for acks")]
@@ -44,6 +46,7 @@ impl Coded for Denied {
             Denied::Right(_) => Code::NotPermitted,
             Denied::ConnectionOver => Code::ConnectionOver,
             Denied::TooManyObjects => Code::TooManyObjects,
+            Denied::Stopping => Code::ShuttingDown,
             Denied::TooManyFeeds => Code::TooManySubscriptions,
             Denied::TooManyOps => Code::TooManyCalls,
             Denied::ResultDropped => Code::ResultDropped,
@@ -54,7 +57,6 @@ impl Coded for Denied {
 
 /// A refusal read back from a receipt: its code is text by then, perhaps one of another version.
 pub(super) fn recorded(code: &str, text: &str) -> capnp::Error {
-    let known = Code::ALL.iter().find(|known| known.name() == code);
-    let advice = known.map_or(Advice::No, |code| code.advice());
+    let advice = Code::named(code).map_or(Advice::No, Code::advice);
     exception(advice, format!("bowline/{code}: {text}"))
 }

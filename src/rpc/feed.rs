@@ -7,36 +7,22 @@
 use super::error::to_wire;
 use super::scope::{Claim, FeedTurn, Feeding};
 use super::{House, encode};
-use crate::engine::{Acknowledgement, Refusal, Submitted, Subscribing, Taken, Watched};
+use crate::engine::{Acknowledgement, Refusal, Submitted, Subscribing, Taken, TakingIn, Watched};
 use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_MS};
 use crate::model::code::{Code, Coded};
-use crate::model::feed::{FeedPage, Stretch, Wish, lost_something};
+use crate::model::feed::{self, FeedPage, Stretch, TakeIn, Wish, lost_something};
 use crate::model::rights::Right;
 use crate::queries::QueryError;
 use crate::wire::feed_capnp::{sink, subscription};
 use capnp::capability::Promise;
 use futures::future::{LocalBoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, StreamExt};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-
-/// The place a feed was asked for does not exist.
-#[derive(Debug, thiserror::Error)]
-#[error("the feed was asked for from behind {after}, but ends at {head}")]
-struct Ahead {
-    after: u64,
-    head: u64,
-}
-
-impl Coded for Ahead {
-    fn code(&self) -> Code {
-        Code::CursorAhead
-    }
-}
 
 /// Why the server ends a feed.
 #[derive(Debug, thiserror::Error)]
@@ -47,9 +33,11 @@ enum Ended {
     Taken,
     #[error("something in the history cannot be told; the server's log says more")]
     Unreadable,
-    /// The sink failed, or nobody is there any more: there is nobody to be told.
-    #[error("the sink failed")]
-    Sink,
+    #[error("a call on the sink failed: {0}")]
+    Sink(String),
+    /// There is nobody to be told.
+    #[error("the connection is over")]
+    Over,
 }
 
 impl Ended {
@@ -58,7 +46,8 @@ impl Ended {
             Ended::Query(error) => Some(error.code()),
             Ended::Taken => Some(Code::SubscriptionTaken),
             Ended::Unreadable => Some(Code::Internal),
-            Ended::Sink => None,
+            Ended::Sink(_) => Some(Code::SinkFailed),
+            Ended::Over => None,
         }
     }
 }
@@ -69,6 +58,7 @@ struct Progress {
     place: Cell<u64>,
     acknowledged: Cell<u64>,
     caught_up: Cell<bool>,
+    ended: RefCell<Option<(Code, String)>>,
 }
 
 struct Subscription {
@@ -80,8 +70,7 @@ struct Subscription {
 pub(super) async fn begin(
     claim: &Claim,
     stretch: Stretch,
-    wish: Wish,
-    sink: sink::Client,
+    (wish, sink): (Wish, sink::Client),
 ) -> capnp::Result<subscription::Client> {
     let house = claim.require_read().await?;
     let place = claim.feed().map_err(to_wire)?;
@@ -89,24 +78,21 @@ pub(super) async fn begin(
     let watched = house.engine.watch(stretch);
     // From here on nothing is missed.
     let changes = watched.changes();
-    let head = house.readers.head(stretch).await.map_err(to_wire)?;
-    if wish.after > head {
-        return Err(to_wire(Ahead { after: wish.after, head }));
-    }
-    let durable = match &wish.name {
-        None => None,
+    let durable = match wish.name.clone() {
+        None => {
+            let head = house.readers.head(stretch).await.map_err(to_wire)?;
+            feed::exists(wish.after, head).map_err(to_wire)?;
+            None
+        }
         Some(name) => {
-            let (grant, log, name) = (claim.grant(), stretch.log(), name.clone());
-            let subscribing = Subscribing { grant, log, name, after: wish.after };
+            let idle_ms_max = house.limits.subscription_idle_ms_max;
+            let (grant, after) = (claim.grant(), wish.after);
+            let subscribing = Subscribing { grant, stretch, name, after, idle_ms_max };
             let taken = house.engine.subscribe(subscribing).answer().await.map_err(to_wire)?;
             Some(Durable::new(house.clone(), taken))
         }
     };
     let after = durable.as_ref().map_or(wish.after, |durable| durable.saved);
-    // The kept place may be from a time that a restored backup knows nothing of.
-    if after > head {
-        return Err(to_wire(Ahead { after, head }));
-    }
     // The wait may have been long enough for the connection to end.
     claim.require(Right::Read)?;
 
@@ -154,6 +140,9 @@ impl subscription::Server for Subscription {
         results.set_place(self.progress.place.get());
         results.set_acknowledged(self.progress.acknowledged.get());
         results.set_caught_up(self.progress.caught_up.get());
+        if let Some((code, text)) = &*self.progress.ended.borrow() {
+            encode::refusal(code.name(), text, results.init_ended());
+        }
         Ok(())
     }
 }
@@ -175,8 +164,8 @@ struct Feed {
     durable: Option<Durable>,
     /// Calls on the sink that have not returned, in order, each with the place it brings the sink to.
     calls: FuturesOrdered<LocalBoxFuture<'static, capnp::Result<u64>>>,
-    /// The floor below which kept history is being taken in after a gap.
-    taking_in: Option<u64>,
+    /// What is kept below a floor is being taken in, after a gap.
+    taking_in: Option<(TakeIn, TakingIn)>,
     heartbeat: Duration,
 }
 
@@ -186,6 +175,7 @@ impl Feed {
         tracing::debug!(%ended, "a feed has ended");
         if let Some(code) = ended.code() {
             end(&self.sink, code, &ended.to_string());
+            self.progress.ended.replace(Some((code, ended.to_string())));
         }
         // What has returned by now still counts, and the sink is let go.
         self.claim.end_feed();
@@ -197,9 +187,15 @@ impl Feed {
             let turn = self.room().await?;
             self.changes.borrow_and_update();
             let after = self.progress.place.get();
+            if let Some(Durable { taken, .. }) = &self.durable
+                && !self.watched.is_held_by(taken.key, taken.holder)
+            {
+                return Err(Ended::Taken);
+            }
             let page = self.page(after).await?;
-            if lost_something(after, page.floor, self.taking_in) {
-                self.taking_in = Some(page.floor);
+            if lost_something(&page, self.taking_in.as_ref().map(|(begun, _)| *begun)) {
+                let begun = TakeIn { floor: page.floor, cuts: page.cuts };
+                self.taking_in = Some((begun, self.watched.taking_in()));
                 self.progress.caught_up.set(false);
                 let mut request = self.sink.gap_request();
                 request.get().set_after(after);
@@ -235,7 +231,7 @@ impl Feed {
     /// The page behind a place. Readers that have no room now will have some.
     async fn page(&self, after: u64) -> Result<Arc<FeedPage>, Ended> {
         loop {
-            let house = self.claim.require(Right::Read).map_err(|_| Ended::Sink)?;
+            let house = self.claim.require(Right::Read).map_err(|_| Ended::Over)?;
             let fetch = house.readers.feed(self.stretch, after);
             match self.watched.page(after, fetch).await {
                 Err(QueryError::Overloaded) => {
@@ -251,7 +247,7 @@ impl Feed {
         let wanted: Vec<_> = page.ops.iter().filter(|op| self.wish.wants(op)).collect();
         self.progress.place.set(page.through);
         self.progress.caught_up.set(false);
-        if self.taking_in.is_some_and(|floor| page.through >= floor) {
+        if self.taking_in.as_ref().is_some_and(|(begun, _)| page.through >= begun.floor) {
             self.taking_in = None;
         }
         if wanted.is_empty() {
@@ -274,32 +270,31 @@ impl Feed {
         Ok(())
     }
 
-    /// There is nothing to tell: says so, and waits for something to happen.
+    /// There is nothing to tell: says so, and waits for something to happen, or for time to pass.
     async fn idle(&mut self, place: u64) -> Result<(), Ended> {
-        if !self.progress.caught_up.replace(true) {
-            self.say_caught_up(place);
+        if !self.progress.caught_up.replace(true) && self.calls.len() < FEED_CALLS_IN_FLIGHT_MAX {
+            let mut request = self.sink.caught_up_request();
+            request.get().set_place(place);
+            self.call(request.send().promise, Some(place));
         }
         let mut changes = self.changes.clone();
         loop {
             tokio::select! {
                 biased;
-                changed = changes.changed() => {
-                    // The engine is gone: the connection will be, too.
-                    return changed.map_err(|_| Ended::Sink);
-                }
+                // An error means that the engine is gone: the connection will be, too.
+                changed = changes.changed() => return changed.map_err(|_| Ended::Over),
                 beat = self.step(Some(self.heartbeat)) => {
-                    if beat? && self.calls.len() < FEED_CALLS_IN_FLIGHT_MAX {
-                        self.say_caught_up(place);
+                    if beat? {
+                        // Looks once more, says so again, and shows that the subscription is in use.
+                        self.progress.caught_up.set(false);
+                        if let Some(durable) = &mut self.durable {
+                            durable.touch();
+                        }
+                        return Ok(());
                     }
                 }
             }
         }
-    }
-
-    fn say_caught_up(&mut self, place: u64) {
-        let mut request = self.sink.caught_up_request();
-        request.get().set_place(place);
-        self.call(request.send().promise, Some(place));
     }
 
     fn call<T: 'static>(&mut self, sent: Promise<T, capnp::Error>, through: Option<u64>) {
@@ -318,10 +313,7 @@ impl Feed {
         tokio::select! {
             biased;
             Some(returned) = self.calls.next(), if !self.calls.is_empty() => {
-                let through = returned.map_err(|error| {
-                    tracing::debug!(%error, "a sink failed");
-                    Ended::Sink
-                })?;
+                let through = returned.map_err(|error| Ended::Sink(error.extra))?;
                 self.acknowledged(through);
                 Ok(false)
             }
@@ -375,6 +367,13 @@ impl Durable {
     fn save(&mut self) {
         if self.saving.is_none() && self.wanted > self.saved {
             self.saved = self.wanted;
+            self.saving = Some(Box::pin(self.submit().answer()));
+        }
+    }
+
+    /// Shows that the subscription is in use, though its place does not move.
+    fn touch(&mut self) {
+        if self.saving.is_none() {
             self.saving = Some(Box::pin(self.submit().answer()));
         }
     }

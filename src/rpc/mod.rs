@@ -26,6 +26,7 @@ pub use scope::{Link, Scope};
 
 use crate::engine::{Engine, Refusal, Registered, Registering, Submission, Submitted};
 use crate::limits::Limits;
+use crate::model::feed::Stretch;
 use crate::model::ids::{LogId, RealmId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader, Decision, Made, Outcome};
 use crate::model::registration::Registration;
@@ -111,12 +112,12 @@ fn register(
 /// Drops a named subscription of an object that may be read. It is queued when this returns.
 fn forget(
     claim: &Claim,
-    log: LogId,
+    stretch: Stretch,
     name: Result<SubscriptionName, decode::Malformed>,
 ) -> capnp::Result<Submitted<bool>> {
     let name = name.map_err(to_wire)?;
     let house = claim.require(Right::Read)?;
-    Ok(house.engine.forget(claim.grant(), log, name))
+    Ok(house.engine.forget(claim.grant(), stretch, name))
 }
 
 /// What a call that is one op has made or found, and whether the op made it.

@@ -106,10 +106,10 @@ impl project::Server for Project {
         params: project::FeedParams,
         mut results: project::FeedResults,
     ) -> capnp::Result<()> {
-        let sink = params.get()?.get_sink().map_err(decode::Malformed::from).map_err(to_wire)?;
-        let wish = decode::wish(params.get()?.get_wish()).map_err(to_wire)?;
+        let asked = params.get().and_then(|p| Ok((p.get_wish()?, p.get_sink()?)));
+        let asked = decode::feed(asked).map_err(to_wire)?;
         drop(params);
-        let begun = feed::begin(&self.claim, Stretch::Project(self.key.log), wish, sink).await?;
+        let begun = feed::begin(&self.claim, Stretch::Project(self.key.log), asked).await?;
         results.get().set_subscription(begun);
         Ok(())
     }
@@ -120,7 +120,7 @@ impl project::Server for Project {
         mut results: project::ForgetSubscriptionResults,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let name = decode::subscription_name(params.get().and_then(|p| p.get_name()));
-        let submitted = forget(&self.claim, self.key.log, name);
+        let submitted = forget(&self.claim, Stretch::Project(self.key.log), name);
         drop(params);
         async move {
             results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);

@@ -91,10 +91,10 @@ impl root::Server for Root {
         params: root::FeedParams,
         mut results: root::FeedResults,
     ) -> capnp::Result<()> {
-        let sink = params.get()?.get_sink().map_err(decode::Malformed::from).map_err(to_wire)?;
-        let wish = decode::wish(params.get()?.get_wish()).map_err(to_wire)?;
+        let asked = params.get().and_then(|p| Ok((p.get_wish()?, p.get_sink()?)));
+        let asked = decode::feed(asked).map_err(to_wire)?;
         drop(params);
-        let begun = feed::begin(&self.claim, Stretch::Server, wish, sink).await?;
+        let begun = feed::begin(&self.claim, Stretch::Server, asked).await?;
         results.get().set_subscription(begun);
         Ok(())
     }
@@ -105,7 +105,7 @@ impl root::Server for Root {
         mut results: root::ForgetSubscriptionResults,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let name = decode::subscription_name(params.get().and_then(|p| p.get_name()));
-        let submitted = forget(&self.claim, LogId::ROOT, name);
+        let submitted = forget(&self.claim, Stretch::Server, name);
         drop(params);
         async move {
             results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);

@@ -38,6 +38,8 @@ pub struct Scope {
     feeds: RefCell<HashMap<u64, Feeding>>,
     feeds_begun: Cell<usize>,
     feeds_max: usize,
+    /// The server is stopping; no more feeds.
+    dismissed: Cell<bool>,
     feed_turns: Arc<Semaphore>,
     link: Box<dyn Link>,
     pages: Semaphore,
@@ -65,6 +67,7 @@ impl Scope {
             feeds_max: house.limits.subscriptions_max,
             feeds: RefCell::default(),
             feeds_begun: Cell::new(0),
+            dismissed: Cell::new(false),
             feed_turns: Arc::new(Semaphore::new(FEED_PAGES_AT_ONCE_MAX)),
             house: RefCell::new(Some(house)),
             objects: Cell::new(0),
@@ -90,6 +93,7 @@ impl Scope {
 
     /// The server is stopping: running feeds end, and are told why.
     pub fn dismiss(&self) {
+        self.dismissed.set(true);
         let feeds = self.feeds.take();
         for feeding in feeds.into_values() {
             feed::end(&feeding.sink, Code::ShuttingDown, Code::ShuttingDown.meaning());
@@ -182,6 +186,9 @@ impl Claim {
 
     /// A place for one more feed.
     pub(super) fn feed(&self) -> Result<FeedPlace, Denied> {
+        if self.scope.dismissed.get() {
+            return Err(Denied::Stopping);
+        }
         let begun = self.scope.feeds_begun.get();
         if begun >= self.scope.feeds_max {
             return Err(Denied::TooManyFeeds);
@@ -192,6 +199,9 @@ impl Claim {
 
     /// Keeps the feed of this object until it ends, or the object or the connection does.
     pub(super) fn keep_feed(&self, feeding: Feeding) {
+        if self.scope.dismissed.get() {
+            return feed::end(&feeding.sink, Code::ShuttingDown, Code::ShuttingDown.meaning());
+        }
         let before = self.scope.feeds.borrow_mut().insert(self.number, feeding);
         drop(before);
     }

@@ -8,7 +8,9 @@ use super::error::to_wire;
 use super::scope::{Carried, Claim, Streamed};
 use super::{decode, encode};
 use crate::engine::{Submission, Submitted};
-use crate::limits::{BATCH_OPS_MAX, WRITER_BATCH_BYTES, WRITER_BATCHES_IN_FLIGHT_MAX};
+use crate::limits::{
+    BATCH_OPS_MAX, WINDOW_OPS_MAX, WRITER_BATCH_BYTES, WRITER_BATCHES_IN_FLIGHT_MAX,
+};
 use crate::model::ids::{Cursor, LogId};
 use crate::model::ledger::{Ack, BatchHeader, Outcome, Stop};
 use crate::model::rights::Right;
@@ -86,6 +88,13 @@ impl State {
         self.stopped.is_some() || self.failed.is_some()
     }
 
+    /// Takes nothing more; the first reason counts.
+    fn fail(&mut self, error: capnp::Error) {
+        self.failed.get_or_insert(error);
+        self.pending.clear();
+        self.held = None;
+    }
+
     fn failed(&self) -> capnp::Result<()> {
         self.failed.clone().map_or(Ok(()), Err)
     }
@@ -117,7 +126,7 @@ impl Stream {
     /// Hands what is pending to the engine; nothing, if there is nothing, which only moves `ackedThrough`
     /// on and asks where the log ends.
     fn hand_over(self: &Rc<Self>) -> capnp::Result<()> {
-        let (submitted, carried, held) = {
+        let (submitted, batch) = {
             let house = self.claim.require(Right::Append)?;
             let mut state = self.state.borrow_mut();
             let count = state.pending.len().min(BATCH_OPS_MAX as usize);
@@ -125,7 +134,7 @@ impl Stream {
                 Ok(carried) => carried,
                 Err(denied) => {
                     let error = to_wire(denied);
-                    state.failed = Some(error.clone());
+                    state.fail(error.clone());
                     return Err(error);
                 }
             };
@@ -137,32 +146,31 @@ impl Stream {
                     state.held.as_mut().map(|held| held.split(ops.iter().map(Op::bytes).sum()))
                 }
             };
-            let header = state.header;
+            let (header, number) = (state.header, state.begun);
             state.header.first_seq += count as u64;
             state.begun += 1;
             let submission = Submission { grant: self.claim.grant(), log: self.log, header, ops };
-            (house.engine.submit(submission), carried, held)
+            (house.engine.submit(submission), (number, carried, held))
         };
         // The batch is on its way whoever still waits; what becomes of it is noted for the next flush.
-        tokio::task::spawn_local(self.clone().note(submitted, carried, held));
+        tokio::task::spawn_local(self.clone().note(submitted, batch));
         Ok(())
     }
 
     async fn note(
         self: Rc<Self>,
         submitted: Submitted<Ack>,
-        carried: Carried,
-        held: Option<Streamed>,
+        (number, carried, held): (u64, Carried, Option<Streamed>),
     ) {
         let answer = submitted.answer().await;
         drop((carried, held));
+        // The engine answers in order, but who is polled first is not said.
+        self.until(|state| state.answered == number).await;
         let go_on = {
             let mut state = self.state.borrow_mut();
             state.answered += 1;
             match answer {
-                Err(refusal) => {
-                    state.failed.get_or_insert_with(|| to_wire(refusal));
-                }
+                Err(refusal) => state.fail(to_wire(refusal)),
                 Ok(ack) if state.stopped.is_none() => {
                     state.decided_before = ack.first_seq + ack.outcomes.len() as u64;
                     state.told.extend(ack.outcomes);
@@ -170,6 +178,11 @@ impl Stream {
                     state.next_expected_seq = ack.next_expected_seq;
                     state.floor = ack.floor;
                     state.stopped = ack.stopped;
+                    // Repeats do not count against the server's window; what nobody was told does.
+                    if state.told.len() as u64 > WINDOW_OPS_MAX {
+                        let next = state.decided_before;
+                        state.stopped.get_or_insert(Stop::WindowFull { next });
+                    }
                 }
                 // Behind a stop there is a gap; the first reason counts.
                 Ok(_) => {}
@@ -181,7 +194,7 @@ impl Stream {
             !state.pending.is_empty()
         };
         if go_on && let Err(error) = self.hand_over() {
-            self.state.borrow_mut().failed.get_or_insert(error);
+            self.state.borrow_mut().fail(error);
         }
         self.moved.notify_waiters();
     }
@@ -189,14 +202,18 @@ impl Stream {
     /// Waits until every op below this number is decided and so many batches are answered, or none will
     /// be.
     async fn decided(&self, before: u64, batches: u64) {
+        self.until(|state| {
+            let all = state.decided_before >= before || state.stopped.is_some();
+            state.failed.is_some() || (all && state.answered >= batches)
+        })
+        .await;
+    }
+
+    async fn until(&self, reached: impl Fn(&State) -> bool) {
         loop {
             let moved = self.moved.notified();
-            {
-                let state = self.state.borrow();
-                let all = state.decided_before >= before || state.stopped.is_some();
-                if state.failed.is_some() || (all && state.answered >= batches) {
-                    return;
-                }
+            if reached(&self.state.borrow()) {
+                return;
             }
             moved.await;
         }
@@ -244,7 +261,8 @@ impl writer::Server for Writer {
         mut results: writer::FlushResults,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let stream = self.stream.clone();
-        let begun = params.get().and_then(|params| {
+        let begun = params.get().map_err(decode::Malformed::from).map_err(to_wire);
+        let begun = begun.and_then(|params| {
             let house = stream.claim.require(Right::Append)?;
             let before = {
                 let mut state = stream.state.borrow_mut();

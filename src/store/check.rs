@@ -59,6 +59,13 @@ pub fn orphans(read: &Read<'_>) -> Found {
              WHERE ops.project IS NOT logs.project",
             "ops: in log {} the op at {} names another project than its log",
         ),
+        (
+            "SELECT logs.id, sessions.project FROM logs JOIN sessions ON sessions.log = logs.id
+             WHERE logs.project IS NOT sessions.project
+             UNION ALL SELECT logs.id, projects.log FROM logs JOIN projects ON projects.log = logs.id
+             WHERE logs.project IS NOT logs.id",
+            "logs: log {} does not belong to project {}, as it should",
+        ),
     ] {
         pairs(read, sql, text, &mut found)?;
     }
@@ -86,20 +93,44 @@ pub fn density(read: &Read<'_>) -> Found {
             "log {}: the op at {} was committed before the one in front of it",
         ),
         (
-            "SELECT logs.id, logs.bytes FROM logs
-             LEFT JOIN ops ON ops.log = logs.id AND ops.cursor > logs.floor
-             GROUP BY logs.id HAVING coalesce(sum(length(ops.payload)), 0) != logs.bytes",
-            "log {}: its history does not have the {} bytes it is said to have",
+            "SELECT low.id, cut.id FROM logs AS cut JOIN logs AS low
+               ON low.id = 1 OR low.id = cut.project
+             WHERE cut.floor > 0 AND low.wide_floor <
+               (SELECT coalesce(max(position), 0) FROM ops WHERE log = cut.id AND cursor <= cut.floor)",
+            "log {}: its feed would not tell that log {} was compacted",
         ),
         (
-            "SELECT id, head FROM logs WHERE floor > head",
-            "log {}: the floor is above the head at {}",
+            "SELECT id, head FROM logs WHERE floor > swept OR swept > head",
+            "log {}: it is compacted beyond its head at {}",
         ),
     ];
     for (sql, text) in questions {
         pairs(read, sql, text, &mut found)?;
     }
     found.looked_at = super::scratch::count(read, "ops")?;
+    Ok(found)
+}
+
+/// Whether what is counted beside the rows is what one counts among them.
+pub fn counters(read: &Read<'_>) -> Found {
+    let mut found = Findings::default();
+    let questions = [
+        (
+            "SELECT logs.id, logs.bytes FROM logs
+             LEFT JOIN ops ON ops.log = logs.id AND ops.cursor > logs.swept
+             GROUP BY logs.id HAVING coalesce(sum(length(ops.payload)), 0) != logs.bytes",
+            "log {}: its history does not have the {} bytes it is said to have",
+        ),
+        (
+            "SELECT logs.id, logs.producers FROM logs LEFT JOIN producers ON producers.log = logs.id
+             GROUP BY logs.id HAVING count(producers.id) != logs.producers",
+            "log {}: it does not have the {} producers it is said to have",
+        ),
+    ];
+    for (sql, text) in questions {
+        pairs(read, sql, text, &mut found)?;
+    }
+    found.looked_at = super::scratch::count(read, "logs")?;
     Ok(found)
 }
 
@@ -121,14 +152,10 @@ pub fn producers(read: &Read<'_>) -> Found {
             "producer {}: acknowledged more than was decided, {}",
         ),
         (
-            "SELECT logs.id, logs.producers FROM logs LEFT JOIN producers ON producers.log = logs.id
-             GROUP BY logs.id HAVING count(producers.id) != logs.producers",
-            "log {}: it does not have the {} producers it is said to have",
-        ),
-        (
-            "SELECT log, place FROM subscriptions WHERE place > max(
-               (SELECT head FROM logs WHERE logs.id = log), (SELECT coalesce(max(position), 0) FROM ops))",
-            "log {}: a subscription was acknowledged up to {}, behind the end",
+            "SELECT subscriptions.log, place FROM subscriptions JOIN logs ON logs.id = subscriptions.log
+             WHERE place > CASE WHEN logs.project IS NULL OR logs.project = logs.id
+               THEN max(wide_floor, (SELECT coalesce(max(position), 0) FROM ops)) ELSE head END",
+            "log {}: a subscription was acknowledged up to {}, after the end",
         ),
     ];
     for (sql, text) in questions {
@@ -193,8 +220,16 @@ pub fn receipts(read: &Read<'_>) -> Found {
                 }
             }
         }
-        if next.unwrap_or(acked + 1) <= high {
-            found.problems.push(format!("producer {id}: results up to {high} are missing"));
+        match next.unwrap_or(high + 1) - 1 {
+            last if last < high || (next.is_none() && acked < high) => {
+                found.problems.push(format!("producer {id}: results up to {high} are missing"));
+            }
+            last if last > high => {
+                found
+                    .problems
+                    .push(format!("producer {id}: there are results after the last, {high}"));
+            }
+            _ => {}
         }
     }
     Ok(found)

@@ -2,14 +2,17 @@
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::model::ids::{Cursor, LogId};
+use std::collections::HashMap;
 
 /// What the ledger must know of a log before it takes an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogState {
     /// Where it ends.
     pub head: Cursor,
-    /// Ops up to here are compacted.
+    /// Up to here some ops are gone.
     pub floor: Cursor,
+    /// Up to here compaction has looked.
+    pub swept: Cursor,
     /// The generation of its object's refs.
     pub epoch: u64,
     /// The project it belongs to: itself for a project's own, none for the root's.
@@ -36,7 +39,9 @@ pub fn create_for_project(tx: &Tx<'_>) -> Result<LogId, StoreError> {
 pub fn get(read: &Read<'_>, log: LogId) -> Result<LogState, StoreError> {
     Ok(read
         .conn
-        .prepare_cached("SELECT head, floor, epoch, project, producers FROM logs WHERE id = ?")?
+        .prepare_cached(
+            "SELECT head, floor, epoch, project, producers, swept FROM logs WHERE id = ?",
+        )?
         .query_row([log.0], |row| {
             Ok(LogState {
                 head: Cursor(from_sql_int(row.get(0)?)),
@@ -44,6 +49,7 @@ pub fn get(read: &Read<'_>, log: LogId) -> Result<LogState, StoreError> {
                 epoch: from_sql_int(row.get(2)?),
                 project: row.get::<_, Option<i64>>(3)?.map(LogId),
                 producers: from_sql_int(row.get(4)?),
+                swept: Cursor(from_sql_int(row.get(5)?)),
             })
         })?)
 }
@@ -56,12 +62,20 @@ pub fn advance(tx: &Tx<'_>, log: LogId, head: Cursor, bytes: u64) -> Result<(), 
     Ok(())
 }
 
+/// The floors of all logs of which something is gone.
+pub fn floors(read: &Read<'_>) -> Result<HashMap<LogId, Cursor>, StoreError> {
+    let mut query = read.conn.prepare("SELECT id, floor FROM logs WHERE floor > 0")?;
+    let floors =
+        query.query_map([], |row| Ok((LogId(row.get(0)?), Cursor(from_sql_int(row.get(1)?)))))?;
+    Ok(floors.collect::<Result<_, _>>()?)
+}
+
 /// Counts anew what can be counted.
 pub fn recount(tx: &Tx<'_>) -> Result<(), StoreError> {
     tx.conn.execute(
         "UPDATE logs SET
            bytes = (SELECT coalesce(sum(length(payload)), 0) FROM ops
-                    WHERE log = logs.id AND cursor > logs.floor),
+                    WHERE log = logs.id AND cursor > logs.swept),
            producers = (SELECT count(*) FROM producers WHERE log = logs.id)",
         [],
     )?;

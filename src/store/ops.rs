@@ -80,6 +80,8 @@ pub struct BareOp<'a> {
     pub kind: u16,
     /// How the payload is written.
     pub version: u16,
+    /// The op in the same log whose effect is gone with this one.
+    pub replaces: Option<Cursor>,
     /// In full.
     pub payload: &'a [u8],
 }
@@ -90,7 +92,7 @@ pub fn each(
     mut take: impl FnMut(BareOp<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut query = read.conn.prepare(
-        "SELECT log, cursor, op_id, at_ms, kind, version, payload FROM ops ORDER BY position",
+        "SELECT log, cursor, op_id, at_ms, kind, version, payload, replaces FROM ops ORDER BY position",
     )?;
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {
@@ -102,37 +104,51 @@ pub fn each(
             kind: row.get(4)?,
             version: row.get(5)?,
             payload: row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?,
+            replaces: row.get::<_, Option<i64>>(7)?.map(|cursor| Cursor(from_sql_int(cursor))),
         })?;
     }
     Ok(())
 }
 
-/// Where a stretch ends, and up to where it is compacted.
-pub fn bounds(read: &Read<'_>, stretch: Stretch) -> Result<(u64, u64), StoreError> {
-    if let Stretch::Log(log) = stretch {
-        let state = super::logs::get(read, log)?;
-        return Ok((state.head.0, state.floor.0));
-    }
+/// How far a stretch reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Where it ends.
+    pub head: u64,
+    /// Up to where some of it is gone.
+    pub floor: u64,
+    /// How often something was taken away.
+    pub cuts: u64,
+}
+
+/// How far a stretch reaches.
+pub fn bounds(read: &Read<'_>, stretch: Stretch) -> Result<Bounds, StoreError> {
+    let (head, floor, wide_floor, cuts): (i64, i64, i64, i64) = read
+        .conn
+        .prepare_cached("SELECT head, floor, wide_floor, cuts FROM logs WHERE id = ?")?
+        .query_row([stretch.log().0], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })?;
+    let cuts = from_sql_int(cuts);
     let last: Option<i64> = match stretch {
+        Stretch::Log(_) => {
+            return Ok(Bounds { head: from_sql_int(head), floor: from_sql_int(floor), cuts });
+        }
         Stretch::Project(project) => read
             .conn
             .prepare_cached("SELECT max(position) FROM ops WHERE project = ?")?
             .query_row([project.0], |row| row.get(0))?,
-        _ => read
+        Stretch::Server => read
             .conn
             .prepare_cached("SELECT max(position) FROM ops")?
             .query_row([], |row| row.get(0))?,
     };
-    let floor: i64 = read
-        .conn
-        .prepare_cached("SELECT wide_floor FROM logs WHERE id = ?")?
-        .query_row([stretch.log().0], |row| row.get(0))?;
-    let (last, floor) = (from_sql_int(last.unwrap_or(0)), from_sql_int(floor));
-    // The last ops of a project may have been compacted.
-    Ok((last.max(floor), floor))
+    let (last, floor) = (from_sql_int(last.unwrap_or(0)), from_sql_int(wide_floor));
+    // The last ops of a project may be gone.
+    Ok(Bounds { head: last.max(floor), floor, cuts })
 }
 
-/// The ops of a stretch behind a place, as many as fit into a page; and whether there are more.
+/// The ops of a stretch after a place, as many as fit into a page; and whether there are more.
 pub fn page(
     read: &Read<'_>,
     stretch: Stretch,

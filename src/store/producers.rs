@@ -18,7 +18,7 @@ pub fn get(
     let row = read
         .conn
         .prepare_cached(
-            "SELECT id, epoch, high, acked_through, instance FROM producers
+            "SELECT id, epoch, high, acked_through, instance, inherited FROM producers
              WHERE log = ? AND producer = ?",
         )?
         .query_row((log.0, producer.0), |row| {
@@ -27,6 +27,7 @@ pub fn get(
                 high: from_sql_int(row.get(2)?),
                 acked_through: from_sql_int(row.get(3)?),
                 instance: row.get::<_, Option<[u8; 16]>>(4)?.map(InstanceId),
+                inherited: from_sql_int(row.get(5)?),
             };
             Ok((ProducerKey(row.get(0)?), state))
         })
@@ -43,8 +44,8 @@ pub fn create(
 ) -> Result<ProducerKey, StoreError> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO producers (log, producer, epoch, high, acked_through, instance)
-             VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO producers (log, producer, epoch, high, acked_through, instance, inherited)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute((
             log.0,
@@ -53,6 +54,7 @@ pub fn create(
             sql_int(state.high),
             sql_int(state.acked_through),
             state.instance.map(|instance| instance.0),
+            sql_int(state.inherited),
         ))?;
     let key = ProducerKey(tx.conn.last_insert_rowid());
     super::logs::count_producer(tx, log)?;
@@ -63,13 +65,15 @@ pub fn create(
 pub fn set(tx: &Tx<'_>, key: ProducerKey, state: ProducerState) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
-            "UPDATE producers SET epoch = ?, high = ?, acked_through = ?, instance = ? WHERE id = ?",
+            "UPDATE producers SET epoch = ?, high = ?, acked_through = ?, instance = ?, inherited = ?
+             WHERE id = ?",
         )?
         .execute((
             state.epoch,
             sql_int(state.high),
             sql_int(state.acked_through),
             state.instance.map(|instance| instance.0),
+            sql_int(state.inherited),
             key.0,
         ))?;
     Ok(())
@@ -90,7 +94,8 @@ mod tests {
         let key = create(&tx, LogId::ROOT, id, first).unwrap();
         assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), Some((key, first)));
         let instance = Some(InstanceId([7; 16]));
-        let later = ProducerState { epoch: u32::MAX, high: 8, acked_through: 5, instance };
+        let later =
+            ProducerState { epoch: u32::MAX, high: 8, acked_through: 5, instance, inherited: 3 };
         set(&tx, key, later).unwrap();
         assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), Some((key, later)));
         assert_eq!(super::super::logs::get(&tx, LogId::ROOT).unwrap().producers, 1);

@@ -50,6 +50,23 @@ pub fn between(
     Ok(found)
 }
 
+/// The receipts of the batch a number was decided in.
+pub fn around(
+    read: &Read<'_>,
+    producer: ProducerKey,
+    seq: u64,
+) -> Result<BTreeMap<u64, Receipt>, StoreError> {
+    let mut query = read.conn.prepare_cached(
+        "SELECT first_seq, receipts FROM receipts WHERE producer = ? AND first_seq <= ?
+         ORDER BY first_seq DESC LIMIT 1",
+    )?;
+    let mut rows = query.query((producer.0, sql_int(seq)))?;
+    let Some(row) = rows.next()? else { return Ok(BTreeMap::new()) };
+    let seqs = from_sql_int(row.get(0)?)..;
+    let receipts = decoded(row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+    Ok(seqs.zip(receipts).collect())
+}
+
 /// Drops the receipts of batches that were acknowledged to their last op.
 pub fn drop_through(tx: &Tx<'_>, producer: ProducerKey, acked: u64) -> Result<(), StoreError> {
     let acked = sql_int(acked);
@@ -119,6 +136,8 @@ mod tests {
         check(7, 20, &[7, 8, 9]);
         check(10, 20, &[]);
 
+        let seqs = |seq| around(&tx, one, seq).unwrap().into_keys().collect::<Vec<_>>();
+        assert_eq!((seqs(2), seqs(4), seqs(9)), (vec![1, 2, 3], vec![4], vec![5, 6, 7, 8, 9]));
         drop_through(&tx, one, 6).unwrap();
         check(1, 9, &[5, 6, 7, 8, 9]); // the batch that holds 7 stays whole
         assert_eq!(between(&tx, other, 1, 9).unwrap().len(), 2, "the other's are left alone");

@@ -1,7 +1,7 @@
 //! Table `sessions`.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
-use crate::model::history::Wish;
+use crate::model::history::HistoryWish;
 use crate::model::ids::{Cursor, LogId, ProjectId, SessionId};
 use crate::model::infos::SessionInfo;
 use crate::model::page::{Page, Paged};
@@ -67,7 +67,12 @@ pub fn set_title(tx: &Tx<'_>, log: LogId, title: &str, at: Cursor) -> Result<(),
 }
 
 /// Sets how much history is kept of a session.
-pub fn set_history(tx: &Tx<'_>, log: LogId, wish: Wish, at: Cursor) -> Result<(), StoreError> {
+pub fn set_history(
+    tx: &Tx<'_>,
+    log: LogId,
+    wish: HistoryWish,
+    at: Cursor,
+) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
             "UPDATE sessions SET history_age_ms = ?, history_bytes = ?, history_at = ? WHERE log = ?",

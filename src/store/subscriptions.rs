@@ -5,7 +5,7 @@ use crate::model::ids::{LogId, SubscriptionName};
 use rusqlite::OptionalExtension;
 
 /// The row of a named subscription.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SubscriptionKey(pub(super) i64);
 
 /// A named subscription somebody has taken up.
@@ -62,13 +62,26 @@ pub fn acknowledge(
     Ok(moved == 1)
 }
 
-/// Drops a subscription; false if there was none.
-pub fn forget(tx: &Tx<'_>, log: LogId, name: &SubscriptionName) -> Result<bool, StoreError> {
+/// Drops a subscription; which, if there was one.
+pub fn forget(
+    tx: &Tx<'_>,
+    log: LogId,
+    name: &SubscriptionName,
+) -> Result<Option<SubscriptionKey>, StoreError> {
     let dropped = tx
         .conn
-        .prepare_cached("DELETE FROM subscriptions WHERE log = ? AND name = ?")?
-        .execute((log.0, name.as_str()))?;
-    Ok(dropped == 1)
+        .prepare_cached("DELETE FROM subscriptions WHERE log = ? AND name = ? RETURNING id")?
+        .query_row((log.0, name.as_str()), |row| row.get(0).map(SubscriptionKey))
+        .optional()?;
+    Ok(dropped)
+}
+
+/// Drops those that were not used since then; how many.
+pub fn forget_unused(tx: &Tx<'_>, log: LogId, since_ms: u64) -> Result<usize, StoreError> {
+    Ok(tx
+        .conn
+        .prepare_cached("DELETE FROM subscriptions WHERE log = ? AND used_at_ms < ?")?
+        .execute((log.0, sql_int(since_ms)))?)
 }
 
 /// Whether there is one of this name, and how many there are besides.
@@ -122,9 +135,13 @@ mod tests {
         assert_eq!(slowest(&tx, root, 103).unwrap(), Some(9));
         assert_eq!(slowest(&tx, root, 104).unwrap(), None, "not in use any more");
 
-        assert!(forget(&tx, root, &name).unwrap());
-        assert!(!forget(&tx, root, &name).unwrap());
+        assert_eq!(forget(&tx, root, &name).unwrap(), Some(second.key));
+        assert_eq!(forget(&tx, root, &name).unwrap(), None);
         assert!(!acknowledge(&tx, second.key, second.holder, 20, 105).unwrap());
+        let other = SubscriptionName::parse("other").unwrap();
+        take(&tx, root, &other, 0, 90).unwrap();
+        assert_eq!(forget_unused(&tx, root, 90).unwrap(), 0);
+        assert_eq!(forget_unused(&tx, root, 91).unwrap(), 1);
         let third = take(&tx, root, &name, 0, 106).unwrap();
         assert_ne!(third.key, second.key, "a row number is never used again");
     }

@@ -4,8 +4,8 @@ use super::admission::{Admission, Call, Verdict};
 use super::frame::{Frame, FrameError, FrameReader};
 use super::outbound::Outbound;
 use crate::limits::{
-    CAPS_PER_MESSAGE_MAX, FINISH_BYTES_MAX, Limits, NESTING_MAX, STRANGER_FRAME_BYTES_MAX,
-    TRAVERSAL_FACTOR, TRAVERSAL_WORDS_MIN,
+    CAPS_PER_MESSAGE_MAX, FINISH_BYTES_MAX, Limits, NESTING_MAX, QUESTIONS_MAX,
+    STRANGER_FRAME_BYTES_MAX, TRAVERSAL_FACTOR, TRAVERSAL_WORDS_MIN,
 };
 use crate::model::code::{Advice, Code};
 use capnp::capability::Promise;
@@ -37,6 +37,8 @@ struct Shared {
     /// Messages that let go of our capabilities, kept while a waiting call still names some of ours: it was
     /// sent first, and must find them.
     letting_go: RefCell<Vec<Incoming>>,
+    /// Calls of ours the peer has not answered. capnp-rpc remembers each, also one nobody waits for.
+    questions: Cell<usize>,
     /// Messages to be handed on, in this order: those that have waited, and the one just read.
     released: RefCell<VecDeque<Incoming>>,
     /// Something changed that the receiving side waits for.
@@ -81,6 +83,7 @@ impl Link {
             admission: RefCell::new(Admission::new(limits)),
             waiting: RefCell::default(),
             letting_go: RefCell::default(),
+            questions: Cell::new(0),
             released: RefCell::default(),
             nudge: Notify::new(),
             last_heard: Cell::new(Instant::now()),
@@ -258,6 +261,9 @@ impl Shared {
             if self.outbound.is_over() || self.admission.borrow().is_drained() {
                 return Ok(None);
             }
+            if self.questions.get() > QUESTIONS_MAX {
+                return Err(gone("the peer leaves too many calls of ours unanswered"));
+            }
             if self.outbound.backlog_bytes() > self.backlog_bytes_max {
                 self.outbound.room(self.backlog_bytes_max).await;
                 continue;
@@ -380,20 +386,23 @@ impl Shared {
             }
             Ok(message::Release(_)) => books.release(),
             Ok(message::Finish(finish)) => books.finish(finish?.get_question_id()),
-            Ok(message::Return(ret)) => match ret?.which()? {
-                rpc_capnp::return_::Results(results) => {
-                    let results = results?;
-                    if results.get_cap_table()?.len() > CAPS_PER_MESSAGE_MAX {
-                        Verdict::Abort("an answer carried too many capabilities")
-                    } else {
-                        let mut named = Named::default();
-                        named.caps(results)?;
-                        named.promises.iter().for_each(|promise| books.promise(*promise));
-                        Verdict::Pass
+            Ok(message::Return(ret)) => {
+                self.questions.set(self.questions.get().saturating_sub(1));
+                match ret?.which()? {
+                    rpc_capnp::return_::Results(results) => {
+                        let results = results?;
+                        if results.get_cap_table()?.len() > CAPS_PER_MESSAGE_MAX {
+                            Verdict::Abort("an answer carried too many capabilities")
+                        } else {
+                            let mut named = Named::default();
+                            named.caps(results)?;
+                            named.promises.iter().for_each(|promise| books.promise(*promise));
+                            Verdict::Pass
+                        }
                     }
+                    _ => Verdict::Pass,
                 }
-                _ => Verdict::Pass,
-            },
+            }
             Ok(message::Resolve(resolved)) => {
                 let resolved = resolved?;
                 match resolved.which()? {
@@ -439,6 +448,12 @@ impl Shared {
                 }
                 if !waited.is_empty() || books.is_drained() || self.stranger.get() {
                     self.released.borrow_mut().extend(waited);
+                    self.nudge.notify_one();
+                }
+            }
+            Ok(message::Call(_)) => {
+                self.questions.set(self.questions.get() + 1);
+                if self.questions.get() > QUESTIONS_MAX {
                     self.nudge.notify_one();
                 }
             }

@@ -62,8 +62,11 @@ async fn sweep(
         after = last;
         swept.logs += found.looked_at;
         for (log, through) in found.logs {
+            if !engine.may_compact(log) {
+                continue;
+            }
             let freed = compact(engine, log, through).await?;
-            swept.compacted += 1;
+            swept.compacted += u64::from(freed.ops > 0);
             swept.ops += freed.ops;
             swept.bytes += freed.bytes;
         }
@@ -75,10 +78,10 @@ async fn compact(engine: &Engine, log: LogId, through: Cursor) -> Result<Freed, 
     let mut all = Freed::default();
     loop {
         let freed = engine.compact(Compacting { log, through }).answer().await?;
-        let stuck = freed.floor == all.floor;
+        let stuck = freed.swept == all.swept;
         all =
-            Freed { floor: freed.floor, ops: all.ops + freed.ops, bytes: all.bytes + freed.bytes };
-        if freed.floor >= through || stuck {
+            Freed { swept: freed.swept, ops: all.ops + freed.ops, bytes: all.bytes + freed.bytes };
+        if freed.swept >= through || stuck {
             return Ok(all);
         }
     }

@@ -10,7 +10,7 @@ pub mod verify;
 
 use crate::ops::{Place, Said};
 use crate::store::data_dir::{DataDir, DataDirError};
-use crate::store::{Store, StoreError, Tx, ops};
+use crate::store::{Store, StoreError, Tx, logs, ops};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -62,16 +62,33 @@ fn hold(data: &Path, now_ms: u64) -> Result<(DataDir, PathBuf, Store), UpkeepErr
     }
 }
 
+/// What a replay came to.
+struct Replayed {
+    ops: u64,
+    /// Ops that do not say what they replace, or say something else than the history does.
+    odd: Vec<String>,
+}
+
 /// Makes what follows from the whole history, in the order in which it happened. `tell` hears how many ops
 /// are done.
-fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<u64, StoreError> {
-    let mut done = 0;
+fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<Replayed, StoreError> {
+    let mut replayed = Replayed { ops: 0, odd: Vec::new() };
+    let floors = logs::floors(tx)?;
     ops::each(tx, |op| {
         let said = Said::read(op.op_id, op.kind, op.version, op.payload)?;
-        said.replay(tx, Place { log: op.log, cursor: op.cursor, now_ms: op.at_ms })?;
-        done += 1;
-        tell(done);
+        let place = Place { log: op.log, cursor: op.cursor, now_ms: op.at_ms };
+        // Below the floor what was replaced is gone, and with it the knowledge of what it was.
+        let whole = floors.get(&op.log).is_none_or(|floor| op.cursor > *floor);
+        if whole && said.replaces(tx, place)? != op.replaces {
+            let (log, cursor) = (op.log.0, op.cursor.0);
+            replayed.odd.push(format!(
+                "ops: in log {log} the op at {cursor} replaces another one than it says"
+            ));
+        }
+        said.replay(tx, place)?;
+        replayed.ops += 1;
+        tell(replayed.ops);
         Ok(())
     })?;
-    Ok(done)
+    Ok(replayed)
 }

@@ -26,7 +26,7 @@ fn write_anew(store: &mut Store, mut tell: impl FnMut(Step)) -> Result<Rebuilt, 
     let all = scratch::count(&tx, "ops")?;
     tell(Step::Check("projections"));
     scratch::clear_projections(&tx)?;
-    let ops = replay(&tx, |done| tell(Step::Replayed(done, all)))?;
+    let ops = replay(&tx, |done| tell(Step::Replayed(done, all)))?.ops;
     logs::recount(&tx)?;
     let mut rows = 0;
     for table in scratch::PROJECTIONS {

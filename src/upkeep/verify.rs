@@ -1,7 +1,7 @@
 //! Whether a database keeps the promises: whole, dense, without orphans, and its projections the ones the
 //! history gives.
 
-use super::{UpkeepError, database, replay};
+use super::{Replayed, UpkeepError, database, replay};
 use crate::store::check::{self, Findings};
 use crate::store::scratch::{self, PROJECTIONS, Scratch};
 use crate::store::{StoreError, Tx};
@@ -37,11 +37,12 @@ pub enum Step {
 type Ask = fn(&Tx<'_>) -> Result<Findings, StoreError>;
 
 /// The checks that are questions to the rows.
-const QUESTIONS: [(&str, &str, Ask); 5] = [
+const QUESTIONS: [(&str, &str, Ask); 6] = [
     ("integrity", "is the file whole", |tx| check::integrity(tx)),
     ("orphans", "does every row find the rows it names", |tx| check::orphans(tx)),
     ("density", "is every log without gaps from its floor to its head", |tx| check::density(tx)),
     ("producers", "is every number decided once", |tx| check::producers(tx)),
+    ("counters", "is what was counted what there is", |tx| check::counters(tx)),
     ("results", "is every unacknowledged result kept, and true", |tx| check::receipts(tx)),
 ];
 
@@ -57,7 +58,11 @@ fn check_all(path: &Path, mut tell: impl FnMut(Step)) -> Result<Vec<Checked>, St
     let mut checked = Vec::new();
     for (name, asks, ask) in QUESTIONS {
         tell(Step::Check(name));
-        let mut findings = ask(&look)?;
+        let mut findings = match ask(&look) {
+            // Damage that stands in the way of the question is an answer to it.
+            Err(StoreError::Corrupt(why)) => Findings { looked_at: 0, problems: vec![why] },
+            answered => answered?,
+        };
         let problem_count = findings.problems.len() as u64;
         findings.problems.truncate(SHOWN_MAX);
         let Findings { looked_at, problems } = findings;
@@ -80,7 +85,12 @@ fn projections(look: &Tx<'_>, tell: &mut impl FnMut(Step)) -> Result<Checked, St
         problem_count: 0,
     };
     match replay(look, |done| tell(Step::Replayed(done, all))) {
-        Ok(replayed) => checked.looked_at = replayed,
+        Ok(Replayed { ops, mut odd }) => {
+            checked.looked_at = ops;
+            checked.problem_count = odd.len() as u64;
+            odd.truncate(SHOWN_MAX);
+            checked.problems = odd;
+        }
         // A history that cannot be replayed is a finding, not a failure of the check.
         Err(StoreError::Corrupt(why)) => {
             checked.problems.push(why);

@@ -2,8 +2,9 @@
 
 use crate::support::*;
 use bowline::wire::bowline_capnp::outcome;
+use bowline::wire::message_capnp::{Role, part};
 use bowline::wire::root_capnp::root;
-use bowline::wire::session_capnp::{Role, part, session};
+use bowline::wire::session_capnp::session;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -6,8 +6,9 @@ use bowline::limits::{
 };
 use bowline::model::code::{Advice, Code};
 use bowline::wire::bowline_capnp::{ObjectKind, outcome};
+use bowline::wire::message_capnp::Role;
 use bowline::wire::root_capnp::project;
-use bowline::wire::session_capnp::{Role, session, session_op};
+use bowline::wire::session_capnp::{session, session_op};
 use capnp::ErrorKind;
 use std::collections::BTreeSet;
 use std::fs;
@@ -47,6 +48,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("message-not-found", "tests/it/ledger.rs"),
     ("too-many-producers", "tests/it/ledger.rs"),
     ("cursor-ahead", "tests/it/feed.rs"),
+    ("sink-failed", "tests/it/feed.rs"),
     ("subscription-taken", "tests/it/feed.rs"),
     ("too-many-subscriptions", "tests/it/feed.rs"),
 ];

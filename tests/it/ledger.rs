@@ -1,6 +1,6 @@
 //! The ledger's rules, told as scripts to the real server, with real crashes between the lines.
 //!
-//! A line is a batch: `PRODUCER[/EPOCH] [MODE] [ack=N] [epoch=N] FIRST: OP … -> OUTCOME …`.
+//! A line is a batch: `PRODUCER[/EPOCH] [MODE] [ack=N] [epoch=N] [run=INSTANCE] FIRST: OP … -> OUTCOME …`.
 //! An op is `put:ID`, `rm:ID`, `title:TEXT` or `bad`, with `@N` behind it if the log must end at N, and
 //! `<A,B` if it depends on those numbers. An outcome is a cursor, `=` and a cursor for a repeat, `-` for a
 //! repeat without its result, or a code; `!CODE` says why the batch stopped. An error of the whole call is
@@ -126,6 +126,7 @@ fn fill_batch(words: &[&str], mut batch: batch::Builder<'_>) {
         match word.split_once('=') {
             Some(("ack", through)) => batch.set_acked_through(through.parse().unwrap()),
             Some(("epoch", epoch)) => batch.set_capability_epoch(epoch.parse().unwrap()),
+            Some(("run", instance)) => batch.set_instance(&id_of(instance)),
             _ => match *word {
                 "chain" => batch.set_mode(BatchMode::Chain),
                 "atomic" => batch.set_mode(BatchMode::Atomic),
@@ -193,11 +194,33 @@ fn rule_2_a_predecessor_is_shut_out() {
         crash
         register a/two -> 4 5 1
         register a/three/4 -> error producer-fenced   // two runs cannot have one epoch
+        a/4 run=three 5: put:v -> error producer-fenced   // nor write under it, if they say who they are
         register a/three/9 -> 9 5 1
         a/9 5: put:v -> 5
         register new/one -> 1 1 1
         register new/one/1 -> 1 1 1
         new/1 1: put:n -> 6
+        ",
+    );
+}
+
+#[test]
+fn rule_2_a_successor_never_takes_forgotten_numbers_for_its_own() {
+    check(
+        "
+        a 1: put:x put:y put:z -> 1 2 3
+        a ack=2 4: put:w -> 4
+        register a/new -> 2 5 3
+        a/2 1: put:p put:q -> !seq-forgotten      // a restored copy that thinks it is at 1
+        a/2 2: put:q put:z -> !seq-forgotten
+        a/2 3: put:z put:w -> =3 =4
+        a/2 ack=4 5: put:v -> 5
+        a/2 3: put:z -> -                         // what it acknowledged itself it knows
+        crash
+        a/2 2: put:q -> !seq-forgotten
+        a/3 4: put:w -> !seq-forgotten            // the same without registering
+        a/3 6: put:u -> 6
+        a/3 4: put:w -> !seq-forgotten            // and still so, once it has written
         ",
     );
 }

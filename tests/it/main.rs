@@ -1,8 +1,8 @@
 //! One test binary, so that it links once. Each file says what belongs into it.
 //!
 //! Most talk to the real binary over real sockets, with the stock capnp-rpc client, and of the crate use
-//! only the generated schema code and its named limits. `writer` drives the engine itself, one floor
-//! below the wire; `tidy` reads the tree.
+//! only the generated schema code and its named limits. `engine` and half of `model` drive the engine
+//! itself, one floor below the wire; `tidy` reads the tree.
 
 #![allow(
     unreachable_pub,
@@ -15,15 +15,17 @@
 
 mod chain;
 mod crash;
+mod engine;
 mod errors;
+mod fanout;
 mod fault;
 mod feed;
 mod hostile;
 mod ledger;
 mod model;
 mod operate;
+mod replay;
 mod stream;
 mod support;
 mod tidy;
 mod upkeep;
-mod writer;

@@ -6,7 +6,7 @@
 use crate::feed::{Ears, feed};
 use crate::support::*;
 use bowline::clock::SystemClock;
-use bowline::engine::{Engine, Refusal, Submission};
+use bowline::engine::{Compacting, Engine, Refusal, Submission};
 use bowline::limits::Limits;
 use bowline::model::code::Coded;
 use bowline::model::conditions::Conditions;
@@ -145,6 +145,8 @@ pub struct Model {
 struct ModelProducer {
     epoch: u32,
     acked: u64,
+    /// What was acknowledged before the epoch began.
+    inherited: u64,
     decided: Vec<((Wanted, Mode), String)>,
 }
 
@@ -159,15 +161,18 @@ impl Model {
         }
         let (high, acked) = (producer.decided.len() as u64, producer.acked);
         let new_acked = acked.max(step.acked_through.min(high).min(step.first_seq - 1));
-        let mut said = Vec::new();
+        let mut said: Vec<String> = Vec::new();
         let mut stopped = None;
-        let mut epoch = step.epoch;
+        let successor = producer.epoch > 0 && step.epoch > producer.epoch;
+        let inherited = if successor { acked } else { producer.inherited };
         let last = step.first_seq + step.ops.len() as u64 - 1;
         if step.first_seq > high + 1 {
             stopped = Some("seq-gap");
-        } else if producer.epoch > 0 && step.epoch > producer.epoch && step.first_seq <= acked {
+        } else if step.first_seq <= inherited {
             stopped = Some("seq-forgotten");
-            epoch = producer.epoch;
+            let (next, floor) = (high + 1, acked + 1);
+            let head = self.logs[step.session].len();
+            return format!("{said:?} head {head} next {next} floor {floor} {stopped:?}");
         } else {
             for (seq, op) in (step.first_seq..=high).zip(&step.ops) {
                 let (recorded, outcome) = &producer.decided[seq as usize - 1];
@@ -192,7 +197,7 @@ impl Model {
             }
         }
         producer.acked = new_acked;
-        producer.epoch = epoch;
+        (producer.epoch, producer.inherited) = (step.epoch, inherited);
         let (next, floor) = (producer.decided.len() + 1, producer.acked + 1);
         // A producer that was never heard of and decided nothing is not remembered.
         if known || !producer.decided.is_empty() {
@@ -373,6 +378,7 @@ pub fn header(producer: u8, first_seq: u64) -> BatchHeader {
     BatchHeader {
         producer: ProducerId([producer; 16]),
         epoch: 1,
+        instance: None,
         first_seq,
         acked_through: 0,
         capability_epoch: None,
@@ -471,7 +477,12 @@ proptest! {
             Ok(())
         })?;
 
-        // And the disk says the same, and can be derived again.
+        // Compacted up to anywhere, the disk says the same, and can be derived again.
+        for (at, log) in bench.sessions.iter().enumerate() {
+            let through = Cursor(model.logs[at].len() as u64 * 2 / 3);
+            let compacting = Compacting { log: *log, through };
+            block_on(bench.engine.compact(compacting).answer()).unwrap();
+        }
         bench.writer.take().unwrap().finish().unwrap();
         let mut reader = Reader::open(&bench.dir.path().join("bowline.db")).unwrap();
         for (at, log) in bench.sessions.iter().enumerate() {

@@ -401,7 +401,10 @@ fn a_damaged_database_is_reported_and_the_server_goes_on() {
 fn help_is_what_it_was() {
     let home = tempfile::tempdir().unwrap();
     let mut found = String::new();
-    for args in [&["--help"][..], &["serve", "--help"]] {
+    let commands = ["serve", "verify", "rebuild", "compact"];
+    let helps = commands.map(|command| vec![command, "--help"]);
+    for args in [vec!["--help"]].into_iter().chain(helps) {
+        let args = &args[..];
         let output = run(home.path(), args, &[]);
         assert_eq!(output.status.code(), Some(0));
         found += &format!(

@@ -97,6 +97,33 @@ fn a_stream_is_flushed_in_pieces_and_a_new_writer_goes_on() {
 }
 
 #[test]
+fn outcomes_are_told_in_order_when_several_batches_are_answered_at_once() {
+    const ROUNDS: usize = 100;
+    const WRITERS: u64 = 16;
+    const OPS: u64 = 6;
+    let server = Server::start();
+    local(async {
+        let root = root(&server).await;
+        for _ in 0..ROUNDS {
+            // The first op goes to the disk at once, the flush sends the others behind it; many writers,
+            // so that both are often in one commit, and their answers there before anybody looks.
+            let round = (0..WRITERS).map(async |_| {
+                let session = fresh_session(&root);
+                let producer = Producer::new();
+                let writer = writer_at(&session, &producer, 1);
+                for seq in 1..=OPS {
+                    write(&writer, &producer, seq, "x").await.unwrap();
+                }
+                let wanted: Vec<_> = (1..=OPS).map(|cursor| cursor.to_string()).collect();
+                let told = flush(&writer, 0).await.unwrap();
+                assert_eq!(told, (1, wanted, OPS + 1, String::new()));
+            });
+            futures::future::join_all(round).await;
+        }
+    });
+}
+
+#[test]
 fn behind_a_stop_nothing_is_looked_at_and_the_flush_says_why() {
     let server = Server::start();
     local(async {

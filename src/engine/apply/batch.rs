@@ -37,14 +37,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<(Ack, 
     }
 
     let mut head = log.head;
-    let taken_over = plan.epoch != state.epoch;
-    let after = ProducerState {
-        epoch: plan.epoch,
-        // Who wrote under a higher epoch without registering it is nobody we know.
-        instance: state.instance.filter(|_| !taken_over),
-        high: state.high + plan.fresh as u64,
-        acked_through: plan.acked_through,
-    };
+    let after = plan.after;
     // A batch that decides nothing leaves no trace, unless it moves the producer on.
     if plan.fresh > 0 || (known.is_some() && after != state) {
         let producer = match known {
@@ -105,16 +98,20 @@ fn recorded(
     state: ProducerState,
     batch: &Submission,
 ) -> Result<BTreeMap<u64, Receipt>, StoreError> {
-    let dependencies =
-        || batch.ops.iter().flat_map(|op| op.conditions().depends_on.iter().copied());
-    let first_seq = batch.header.first_seq;
-    let first = dependencies().fold(first_seq, u64::min).max(state.acked_through + 1);
-    let last = first_seq + batch.ops.len() as u64 - 1;
-    let last = dependencies().fold(last, u64::max).min(state.high);
-    if first > last {
-        return Ok(BTreeMap::new());
+    let kept = state.acked_through + 1..=state.high;
+    let first = batch.header.first_seq.max(*kept.start());
+    let last = (batch.header.first_seq + batch.ops.len() as u64 - 1).min(state.high);
+    let mut recorded = match first <= last {
+        true => store::receipts::between(tx, key, first, last)?,
+        false => BTreeMap::new(),
+    };
+    // Receipts are kept by the batch: whatever else was decided with a dependency comes along.
+    for on in batch.ops.iter().flat_map(|op| &op.conditions().depends_on) {
+        if kept.contains(on) && !recorded.contains_key(on) {
+            recorded.extend(store::receipts::around(tx, key, *on)?);
+        }
     }
-    store::receipts::between(tx, key, first, last)
+    Ok(recorded)
 }
 
 /// The ops of a batch that are not decided yet.

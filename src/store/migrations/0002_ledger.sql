@@ -6,11 +6,15 @@
 ALTER TABLE logs ADD COLUMN project INTEGER;
 -- The generation of the object's refs, see OpHeader.capabilityEpoch.
 ALTER TABLE logs ADD COLUMN epoch INTEGER NOT NULL DEFAULT 1;
--- Ops up to here are compacted: those that are left give the state at the floor.
+-- Up to here some ops are gone: those that are left give the state at the floor.
 ALTER TABLE logs ADD COLUMN floor INTEGER NOT NULL DEFAULT 0;
+-- Up to here compaction has looked; it need not look again.
+ALTER TABLE logs ADD COLUMN swept INTEGER NOT NULL DEFAULT 0;
 -- For the root and for projects, whose feeds join many logs: the highest position compacted in any.
 ALTER TABLE logs ADD COLUMN wide_floor INTEGER NOT NULL DEFAULT 0;
--- Payload bytes of the ops above the floor.
+-- How often something was taken away, in this log or, for the root and for projects, in any beneath.
+ALTER TABLE logs ADD COLUMN cuts INTEGER NOT NULL DEFAULT 0;
+-- Payload bytes of the ops compaction has not looked at.
 ALTER TABLE logs ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
 -- How many producers ever wrote to it.
 ALTER TABLE logs ADD COLUMN producers INTEGER NOT NULL DEFAULT 0;
@@ -23,12 +27,16 @@ UPDATE logs SET
 
 -- The run that registered the epoch; none if it was never registered.
 ALTER TABLE producers ADD COLUMN instance BLOB CHECK (instance IS NULL OR length(instance) = 16);
+-- Results up to here had been dropped before the epoch began.
+ALTER TABLE producers ADD COLUMN inherited INTEGER NOT NULL DEFAULT 0;
 
 ALTER TABLE ops ADD COLUMN project INTEGER;                 -- as in logs, so that a project's feed is one walk
 ALTER TABLE ops ADD COLUMN batch BLOB CHECK (batch IS NULL OR length(batch) = 16);
 ALTER TABLE ops ADD COLUMN replaces INTEGER;                -- cursor of the op in this log whose effect is gone
 UPDATE ops SET project = (SELECT project FROM logs WHERE id = ops.log);
 CREATE INDEX ops_by_project ON ops (project, position);
+-- What compaction looks for, without a look at the payloads.
+CREATE INDEX ops_replacing ON ops (log, cursor, replaces) WHERE replaces IS NOT NULL;
 
 ALTER TABLE sessions ADD COLUMN titled_at INTEGER NOT NULL DEFAULT 0;   -- cursor of the last setTitle
 ALTER TABLE sessions ADD COLUMN history_at INTEGER NOT NULL DEFAULT 0;  -- cursor of the last setHistory

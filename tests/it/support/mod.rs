@@ -119,8 +119,17 @@ impl Server {
 
     /// Resident memory right now, in KiB.
     pub fn resident_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most resident memory there ever was, in KiB.
+    pub fn resident_peak_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 }
@@ -336,7 +345,7 @@ pub async fn texts(session: &session::Client, limit: u32) -> Vec<String> {
         for message in answer.get_messages().unwrap() {
             let parts = message.get_body().unwrap().get_parts().unwrap();
             match parts.get(0).which().unwrap() {
-                bowline::wire::session_capnp::part::Text(text) => {
+                bowline::wire::message_capnp::part::Text(text) => {
                     found.push(text.unwrap().to_string().unwrap());
                 }
                 _ => panic!("not a text"),
