@@ -433,6 +433,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_back_is_bounded() {
+        let mut books = Admission::new(&limits());
+        let call = |question, target, names_ours| Call {
+            question,
+            to_caller: true,
+            target,
+            names_ours,
+            ..Call::default()
+        };
+        assert_eq!(books.call(&call(1, None, false)), Verdict::Pass);
+        assert_eq!(books.call(&call(2, Some(1), true)), Verdict::Hold(1));
+        for _ in 0..RELEASES_HELD_BACK_MAX {
+            assert_eq!(books.release(), Verdict::HoldBack);
+        }
+        assert!(matches!(books.release(), Verdict::Abort(_)));
+    }
+
+    #[test]
     fn bytes_in_flight_are_bounded_but_one_call_is_always_let_in() {
         check(
             "

@@ -2,7 +2,8 @@
 
 use crate::support::*;
 use bowline::limits::DURABLE_SUBSCRIPTIONS_PER_LOG_MAX;
-use bowline::wire::feed_capnp::{EventKind, event, sink, subscription, wish};
+use bowline::wire::feed_capnp::{EventKind, event, event_page, sink, subscription, wish};
+use bowline::wire::message_capnp::part;
 use bowline::wire::session_capnp::session;
 use capnp::capability::FromClientHook;
 use std::cell::{Cell, RefCell};
@@ -346,6 +347,83 @@ fn a_project_and_the_server_are_told_in_the_order_of_commits() {
         let heard = project_ears.until("caught-up 7").await;
         let events: Vec<_> = heard.iter().filter(|line| !line.starts_with("caught-up")).collect();
         assert_eq!(events, ["3 session s1", "4 put a", "7 put c"]);
+    });
+}
+
+/// Keeps the first page it hears, as it came.
+#[derive(Default)]
+struct Keeper(RefCell<Option<capnp::message::Builder<capnp::message::HeapAllocator>>>, Notify);
+
+struct KeepingSink(Rc<Keeper>);
+
+impl sink::Server for KeepingSink {
+    async fn events(
+        self: Rc<Self>,
+        params: sink::EventsParams,
+        _: sink::EventsResults,
+    ) -> capnp::Result<()> {
+        let mut kept = capnp::message::Builder::new_default();
+        kept.set_root(params.get()?.get_page()?)?;
+        self.0.0.replace(Some(kept));
+        self.0.1.notify_one();
+        Ok(())
+    }
+}
+
+#[test]
+fn an_event_names_its_op_as_its_producer_did() {
+    let server = Server::start();
+    local(async {
+        let root = root(&server).await;
+        let session = fresh_session(&root);
+        let producer = Producer::new();
+        let mut request = batch_at(&producer, 1, &session, &["hello", "x"]);
+        request.get().get_batch().unwrap().set_batch_id(&[8; 16]);
+        let mut op = request.get().get_ops().unwrap().get(1);
+        let mut policy = op.reborrow().init_set_history();
+        policy.set_age_ms_max(5);
+        policy.set_bytes_max(u64::MAX);
+        request.send().promise.await.unwrap();
+
+        let keeper = Rc::new(Keeper::default());
+        let mut request = root.feed_request();
+        request.get().init_wish().set_after(2);
+        request.get().set_sink(capnp_rpc::new_client(KeepingSink(keeper.clone())));
+        let _subscription = request.send().promise.await.unwrap();
+        keeper.1.notified().await;
+        let kept = keeper.0.borrow();
+        let page: event_page::Reader<'_> = kept.as_ref().unwrap().get_root_as_reader().unwrap();
+        let answer = session.info_request().send().promise.await.unwrap();
+        let info = answer.get().unwrap().get_session().unwrap();
+        assert_eq!((page.get_through(), page.get_events().unwrap().len()), (4, 2));
+        for (seq, event) in (1..).zip(page.get_events().unwrap()) {
+            assert_eq!(
+                (event.get_place(), event.get_cursor(), event.get_seq()),
+                (seq + 2, seq, seq)
+            );
+            assert_eq!(event.get_producer().unwrap(), producer.id);
+            assert_eq!(event.get_op_id().unwrap(), producer.op_id(seq));
+            assert_eq!(event.get_batch_id().unwrap(), [8; 16]);
+            assert_eq!(event.get_session_id().unwrap(), info.get_id().unwrap());
+            assert_eq!(event.get_project_id().unwrap(), info.get_project_id().unwrap());
+            assert!(event.get_at_ms() >= info.get_created_at_ms());
+        }
+        match page.get_events().unwrap().get(0).which().unwrap() {
+            event::MessagePut(message) => {
+                let parts = message.unwrap().get_body().unwrap().get_parts().unwrap();
+                assert!(
+                    matches!(parts.get(0).which(), Ok(part::Text(Ok(text))) if text == "hello")
+                );
+            }
+            _ => panic!("not a message"),
+        }
+        match page.get_events().unwrap().get(1).which().unwrap() {
+            event::HistorySet(policy) => {
+                let policy = policy.unwrap();
+                assert_eq!((policy.get_age_ms_max(), policy.get_bytes_max()), (5, u64::MAX));
+            }
+            _ => panic!("not a policy"),
+        }
     });
 }
 

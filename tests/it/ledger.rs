@@ -435,3 +435,36 @@ fn single_ops_have_the_same_conditions() {
         assert_eq!(open(4, "/c", None, &[1]).await, "true");
     });
 }
+
+#[test]
+fn the_root_and_projects_register_producers_in_logs_of_their_own() {
+    let server = Server::start();
+    local(async {
+        let root = root(&server).await;
+        let mut producer = Producer::new();
+        let project = open_project(&root, &mut producer, "/tree").pipeline.get_project();
+        create_session(&project, &mut Producer { next: 1, ..producer.clone() }, "s")
+            .promise
+            .await
+            .unwrap();
+        create_session(&project, &mut Producer { next: 2, ..producer.clone() }, "t")
+            .promise
+            .await
+            .unwrap();
+        macro_rules! registered {
+            ($object:expr) => {{
+                let mut request = $object.register_request();
+                let mut registration = request.get().init_registration();
+                registration.set_producer(&producer.id);
+                registration.set_instance(&[1; 16]);
+                let answer = request.send().promise.await.unwrap();
+                let at = answer.get().unwrap().get_registered().unwrap();
+                (at.get_epoch(), at.get_next_expected_seq(), at.get_cursor())
+            }};
+        }
+        assert_eq!(registered!(root), (2, 2, 1), "one project was made");
+        assert_eq!(registered!(project), (2, 3, 2), "two sessions were");
+        let error = failure(open_project(&root, &mut producer, "/other").promise).await;
+        assert_eq!(code(&error), "producer-fenced");
+    });
+}

@@ -3,7 +3,7 @@
 use crate::support::*;
 use bowline::limits::WINDOW_OPS_MAX;
 use bowline::wire::bowline_capnp::{ack, outcome};
-use bowline::wire::session_capnp::{session, writer};
+use bowline::wire::session_capnp::{session, session_op, writer};
 
 pub fn writer_at(session: &session::Client, producer: &Producer, first_seq: u64) -> writer::Client {
     let mut request = session.writer_request();
@@ -202,5 +202,97 @@ fn a_flood_is_taken_in_at_the_disks_pace_and_memory_stays_bounded() {
         assert_eq!(told.1.len(), 3000);
         println!("93 MiB streamed in; the server grew by {} KiB", peak.saturating_sub(before));
         assert!(peak - before < 128 << 10, "the server grew by {} KiB", peak - before);
+    });
+}
+
+/// What an op of a stream looks like, by the name of what is wrong with it.
+fn fill(what: &str, mut op: session_op::Builder<'_>, producer: &Producer, seq: u64) {
+    op.set_op_id(&producer.op_id(seq));
+    match what {
+        "fine" => {}
+        "nothing" => return,
+        "conflict" => op.reborrow().init_expects().set_cursor(77),
+        "depends" => op.reborrow().init_depends_on(1).set(0, seq - 1),
+        other => panic!("{other}"),
+    }
+    op.init_put_message();
+}
+
+#[test]
+fn a_rejected_op_does_not_stop_the_stream_and_conditions_hold_in_it() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let producer = Producer::new();
+        let writer = writer_at(&session, &producer, 1);
+        let wanted = ["fine", "nothing", "depends", "conflict", "fine", "depends"];
+        for (seq, what) in (1..).zip(wanted) {
+            let mut request = writer.write_request();
+            fill(what, request.get().init_op(), &producer, seq);
+            request.send().await.unwrap();
+        }
+        let told = flush(&writer, 0).await.unwrap();
+        let codes = ["1", "op-malformed", "dependency-failed", "cursor-conflict", "2", "3"];
+        assert_eq!((told.1, told.3.as_str()), (codes.map(str::to_owned).to_vec(), ""));
+    });
+}
+
+#[test]
+fn what_is_wrong_with_a_whole_stream_is_heard_with_its_code() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let producer = Producer::new();
+
+        let mut request = session.writer_request();
+        request.get().init_producer().set_producer(&[1; 3]);
+        let draft = failure(request.send().promise).await;
+        assert_eq!(code(&draft), "op-header-malformed");
+
+        let writer = writer_at(&session, &producer, 1);
+        let mut request = writer.write_request();
+        request.get().init_op().set_op_id(&[1; 3]);
+        let _ = request.send().await;
+        let error = flush(&writer, 0).await.unwrap_err();
+        assert_eq!(code(&error), "op-header-malformed", "an op without a name");
+
+        let mut request = session.writer_request();
+        let mut draft = request.get().init_producer();
+        draft.set_producer(&producer.id);
+        draft.set_producer_epoch(1);
+        draft.set_first_seq(1);
+        draft.set_capability_epoch(99);
+        let writer = request.send().pipeline.get_writer();
+        let _ = write(&writer, &producer, 1, "x").await;
+        assert_eq!(code(&flush(&writer, 0).await.unwrap_err()), "epoch-stale");
+        assert_eq!(texts(&session, 10).await, Vec::<String>::new(), "and nothing was done");
+    });
+}
+
+#[test]
+fn a_stream_of_repeats_must_be_flushed_too() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        let count = WINDOW_OPS_MAX + 2000;
+        let writer = writer_at(&session, &producer, 1);
+        for seq in 1..=count {
+            write(&writer, &producer, seq, "x").await.unwrap();
+            if seq % 1000 == 0 {
+                flush(&writer, seq - 1).await.unwrap();
+            }
+        }
+        flush(&writer, count - 1).await.unwrap();
+        // Everything is acknowledged, so the server's own window is empty; what is untold piles up here.
+        producer.acked_through = count;
+        let again = writer_at(&session, &producer, 1);
+        for seq in 1..=count {
+            write(&again, &producer, seq, "x").await.unwrap();
+        }
+        let told = flush(&again, 0).await.unwrap();
+        assert_eq!(told.3, "window-full");
+        assert!((told.1.len() as u64) < count, "{} outcomes in one ack", told.1.len());
+        assert!(told.1.iter().all(|outcome| outcome == "-"));
     });
 }

@@ -264,6 +264,86 @@ fn compaction_keeps_the_state_the_marks_and_the_results_and_tells_what_it_freed(
 }
 
 #[test]
+fn a_long_history_is_compacted_in_steps_and_one_without_replacements_stays_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        let (long, plain) = (session_named(&root, "long"), session_named(&root, "plain"));
+        let mut producer = Producer::new();
+        for n in 0..10 {
+            // 500 titles a batch: each replaces the one before it.
+            let texts = vec!["x"; 500];
+            let mut request = producer.batch(&long, &texts);
+            let mut ops = request.get().get_ops().unwrap();
+            for at in 0..500 {
+                ops.reborrow().get(at).set_set_title(format!("title {n} {at}").as_str());
+            }
+            request.get().get_batch().unwrap().set_acked_through(producer.acked_through);
+            producer.acked_through = producer.next - 1;
+            request.send().promise.await.unwrap();
+        }
+        put(&plain, &mut Producer::new(), &["a", "b", "c"]).await;
+    });
+    server.kill_9();
+    assert!(5000 > 2 * bowline::limits::COMPACTION_STEP_OPS_MAX, "several steps");
+    // The limit comes from where the server would take it, too.
+    let output = command(dir.path())
+        .args(["compact", "--json", "--data"])
+        .arg(dir.path())
+        .env("BOWLINE_LIMITS", "history_bytes_max=1")
+        .output()
+        .unwrap();
+    let freed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&freed["opsFreed"], &freed["logsCompacted"]), (&4999.into(), &1.into()), "{freed}");
+    assert_eq!(broken(dir.path()), Vec::<String>::new());
+
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        let ears = Rc::new(Ears::default());
+        let _long = feed(&session_named(&root, "long"), &ears, |_| ()).await.unwrap();
+        let heard = ears.until("caught-up 5000").await;
+        assert_eq!(heard, ["gap 0 5000", "5000 title title 9 499", "caught-up 5000"]);
+        let ears = Rc::new(Ears::default());
+        let _plain = feed(&session_named(&root, "plain"), &ears, |_| ()).await.unwrap();
+        let heard = ears.until("caught-up 3").await;
+        assert_eq!(
+            heard,
+            ["1 put a", "2 put b", "3 put c", "caught-up 3"],
+            "no gap where nothing is gone"
+        );
+    });
+}
+
+#[test]
+fn a_subscription_of_the_whole_server_holds_back_what_it_has_not_heard_but_not_for_ever() {
+    let (dir, _) = with_history();
+    let server = Server::start_in(dir.path(), &["--limit", "history_sweep_ms=0"], &[]);
+    local(async {
+        // Heard up to somewhere in the middle of the titles and removals, and then no more.
+        let ears = Rc::new(Ears::default());
+        let mut request = root(&server).await.feed_request();
+        let mut wish = request.get().init_wish();
+        wish.set_name("slow");
+        wish.set_after(152);
+        ears.stalled.set(true);
+        request.get().set_sink(capnp_rpc::new_client(Sink(ears.clone())));
+        let _slow = request.send().promise.await.unwrap();
+        ears.places(1).await;
+    });
+    server.kill_9();
+    let compact = |limits: &str| report(dir.path(), &["compact", "--limit", limits]).1;
+    let freed = compact("history_bytes_max=1");
+    // Position 152 is cursor 150 of the session: 25 removals, with what they removed, and 24 titles.
+    assert_eq!(freed["opsFreed"], 74, "{freed}");
+    assert_eq!(broken(dir.path()), Vec::<String>::new());
+    let freed = compact("history_bytes_max=1,subscription_idle_ms_max=1");
+    assert_eq!(freed["opsFreed"], 75, "not used for longer than that: {freed}");
+    assert_eq!(broken(dir.path()), Vec::<String>::new());
+}
+
+#[test]
 fn a_running_server_compacts_by_policy_and_leaves_what_somebody_wants_kept() {
     let limits = ["--limit", "history_sweep_ms=20,history_age_ms_max=1"];
     let server = Server::start_with(&limits);
@@ -276,7 +356,7 @@ fn a_running_server_compacts_by_policy_and_leaves_what_somebody_wants_kept() {
         );
         let forever = |policy: &mut history_policy::Builder<'_>| {
             policy.set_age_ms_max(u64::MAX);
-            policy.set_bytes_max(u64::MAX);
+            policy.set_bytes_max(1 << 20);
         };
         let mut producer = Producer::new();
         op(&kept, &mut producer, |op| forever(&mut op.init_set_history())).await;
