@@ -16,7 +16,7 @@ use bowline::wire::message_capnp::part;
 use bowline::wire::root_capnp::root;
 use bowline::wire::session_capnp::session;
 use capnp::capability::FromClientHook;
-use common::{Result, code, connect, random_id, sturdy_ref};
+use common::{Result, code, connect, op_id, random_id, sturdy_ref};
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -57,7 +57,7 @@ async fn hello() -> Result<()> {
     batch.set_producer_epoch(1);
     batch.set_first_seq(1);
     let mut said = append.get().init_ops(1).get(0);
-    said.set_op_id(&random_id()?);
+    said.set_op_id(&op_id()?);
     said.init_put_message().init_parts(1).get(0).set_text("hello from an agent");
     let answer = append.send().promise.await?;
 
@@ -90,6 +90,6 @@ fn op(producer: [u8; 16], seq: u64, mut header: op_header::Builder<'_>) -> Resul
     header.set_producer(&producer);
     header.set_producer_epoch(1);
     header.set_seq(seq);
-    header.set_op_id(&random_id()?);
+    header.set_op_id(&op_id()?);
     Ok(())
 }

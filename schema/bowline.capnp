@@ -182,7 +182,9 @@ struct OpHeader {
   # The op's number, from 1, without gaps, per producer and log.
 
   opId @3 :Data;
-  # 16 random bytes that name the op itself. An object made by the op without an id of its own gets
+  # 16 bytes that name the op itself and no other: best a UUIDv7, whose first bytes grow with time. Random
+  # ones do as well, but the server keeps the ids made of them in order, and finding a place for one that
+  # may belong anywhere costs more the longer the log is. An object made by the op without an id of its own gets
   # one derived from this, so a repeat cannot make a second object, and a client can know the id
   # before it sends: `prj_`, `ses_` or `msg_`, then these bytes in lower-case base32hex (RFC 4648)
   # without padding.

@@ -54,6 +54,16 @@ pub(crate) fn code(error: &capnp::Error) -> Option<&str> {
     error.extra.split("bowline/").nth(1)?.split(':').next()
 }
 
+/// Names an op: a UUIDv7, which begins with the time. Ids that grow are cheap to keep in order.
+pub(crate) fn op_id() -> Result<[u8; 16]> {
+    let mut id = random_id()?;
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    id[..6].copy_from_slice(&(since_1970.as_millis() as u64).to_be_bytes()[2..]);
+    id[6] = id[6] & 0x0f | 0x70;
+    id[8] = id[8] & 0x3f | 0x80;
+    Ok(id)
+}
+
 pub(crate) fn random_id() -> Result<[u8; 16]> {
     let mut id = [0; 16];
     getrandom::fill(&mut id)?;

@@ -84,6 +84,17 @@ impl State {
         self.begun - self.answered
     }
 
+    /// Whether what is pending is to be handed over now: at once while nothing is on its way, and otherwise
+    /// when it is worth a batch of its own.
+    fn is_ready(&self) -> bool {
+        let large = self.pending.len() >= BATCH_OPS_MAX as usize
+            || self.held.as_ref().is_some_and(|held| held.bytes() >= WRITER_BATCH_BYTES);
+        match self.in_flight() {
+            0 => !self.pending.is_empty(),
+            on_their_way => large && on_their_way < WRITER_BATCHES_IN_FLIGHT_MAX,
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.stopped.is_some() || self.failed.is_some()
     }
@@ -115,12 +126,9 @@ impl Stream {
             None => state.held = Some(self.claim.stream(op.bytes())),
         }
         state.pending.push(op);
-        let large = state.pending.len() >= BATCH_OPS_MAX as usize
-            || state.held.as_ref().is_some_and(|held| held.bytes() >= WRITER_BATCH_BYTES);
-        let next =
-            state.in_flight() == 0 || (large && state.in_flight() < WRITER_BATCHES_IN_FLIGHT_MAX);
+        let ready = state.is_ready();
         drop(state);
-        if next { self.hand_over() } else { Ok(()) }
+        if ready { self.hand_over() } else { Ok(()) }
     }
 
     /// Hands what is pending to the engine; nothing, if there is nothing, which only moves `ackedThrough`
@@ -191,7 +199,7 @@ impl Stream {
                 state.pending.clear();
                 state.held = None;
             }
-            !state.pending.is_empty()
+            state.is_ready()
         };
         if go_on && let Err(error) = self.hand_over() {
             self.state.borrow_mut().fail(error);

@@ -391,8 +391,8 @@ fn an_event_names_its_op_as_its_producer_did() {
         request.get().set_sink(capnp_rpc::new_client(KeepingSink(keeper.clone())));
         let _subscription = request.send().promise.await.unwrap();
         keeper.1.notified().await;
-        let kept = keeper.0.borrow();
-        let page: event_page::Reader<'_> = kept.as_ref().unwrap().get_root_as_reader().unwrap();
+        let kept = keeper.0.take().unwrap();
+        let page: event_page::Reader<'_> = kept.get_root_as_reader().unwrap();
         let answer = session.info_request().send().promise.await.unwrap();
         let info = answer.get().unwrap().get_session().unwrap();
         assert_eq!((page.get_through(), page.get_events().unwrap().len()), (4, 2));
