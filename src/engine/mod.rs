@@ -22,7 +22,7 @@ pub use command::{
 };
 pub use live::LiveLog;
 pub use queue::{Refusal, Submitted};
-pub use watch::{TakingIn, Watched};
+pub use watch::{Spared, TakingIn, Watched};
 pub use writer::Fatal;
 
 use crate::clock::Clock;
@@ -114,9 +114,9 @@ impl Engine {
         self.queue.push(Command::Forget { grant, stretch, name }, Answer::forgotten)
     }
 
-    /// Whether a log may be compacted without making somebody begin anew.
-    pub fn may_compact(&self, log: LogId) -> bool {
-        self.tower.may_compact(log)
+    /// What a sweep over all logs leaves alone, so that nobody has to begin anew.
+    pub fn spare(&self) -> Spared {
+        self.tower.spare()
     }
 
     /// Compacts a piece of a log.

@@ -4,6 +4,7 @@
 //! them cost the writer nothing. Whoever is woken first has the new page read, and the others take the same
 //! one.
 
+use crate::limits::DURABLE_SUBSCRIPTIONS_PER_LOG_MAX;
 use crate::model::feed::{FeedPage, Stretch};
 use crate::model::ids::LogId;
 use crate::store::subscriptions::SubscriptionKey;
@@ -40,6 +41,20 @@ struct Grown {
     /// It is not known which.
     any: bool,
     closed: bool,
+}
+
+/// What a sweep leaves alone.
+#[derive(Debug, Default)]
+pub struct Spared {
+    all: bool,
+    logs: HashSet<LogId>,
+}
+
+impl Spared {
+    /// Whether it leaves this log alone.
+    pub fn contains(&self, log: LogId) -> bool {
+        self.all || self.logs.contains(&log)
+    }
 }
 
 /// A stretch, for as long as somebody watches it.
@@ -104,19 +119,35 @@ impl Watchtower {
     pub(super) fn held_by(&self, stretch: Stretch, key: SubscriptionKey, holder: u64) {
         let watched = lock(&self.watched).get(&stretch).and_then(Weak::upgrade);
         if let Some(watched) = watched {
-            lock(&watched.holders).insert(key, holder);
+            let mut holders = lock(&watched.holders);
+            // Who did not live to let go leaves an entry behind. Without them a feed still notices, a little
+            // later, when it has something to save.
+            if holders.len() as u64 >= 2 * DURABLE_SUBSCRIPTIONS_PER_LOG_MAX {
+                holders.clear();
+            }
+            holders.insert(key, holder);
+            drop(holders);
             watched.changes.send_modify(|changes| *changes += 1);
         }
     }
 
-    /// Whether a log may be compacted now. Who is taking in what is kept below a floor would have to begin
-    /// anew; it is waited for, but not for ever.
-    pub(super) fn may_compact(&self, log: LogId) -> bool {
+    /// What a sweep leaves alone. Who is taking in what is kept below a floor would have to begin anew if
+    /// more went; it is waited for, but not for ever.
+    pub(super) fn spare(&self) -> Spared {
         let watched: Vec<_> = lock(&self.watched).values().filter_map(Weak::upgrade).collect();
-        watched.iter().filter(|watched| watched.is_of(log)).all(|watched| {
-            watched.taking_in.load(Ordering::Relaxed) == 0
-                || watched.waited.fetch_add(1, Ordering::Relaxed) >= COMPACTION_WAITS_MAX
-        })
+        let mut spared = Spared::default();
+        for watched in watched {
+            if watched.taking_in.load(Ordering::Relaxed) > 0
+                && watched.waited.fetch_add(1, Ordering::Relaxed) < COMPACTION_WAITS_MAX
+            {
+                match watched.stretch {
+                    // Which logs it joins is not known here; such feeds are few, and soon through.
+                    Stretch::Server | Stretch::Project(_) => spared.all = true,
+                    Stretch::Log(log) => drop(spared.logs.insert(log)),
+                }
+            }
+        }
+        spared
     }
 
     /// Some of a log was compacted. Whoever is in the middle of it will notice; pages kept for others go.
@@ -177,6 +208,14 @@ impl Watched {
     pub fn taking_in(self: &Arc<Self>) -> TakingIn {
         self.taking_in.fetch_add(1, Ordering::Relaxed);
         TakingIn(self.clone())
+    }
+
+    /// A holder of a named subscription has no more interest in it.
+    pub fn let_go(&self, key: SubscriptionKey, holder: u64) {
+        let mut holders = lock(&self.holders);
+        if holders.get(&key).is_some_and(|now| *now == holder || *now == NOBODY) {
+            holders.remove(&key);
+        }
     }
 
     /// Whether a named subscription is still this holder's, as far as has been heard.
@@ -296,6 +335,17 @@ mod tests {
         let mut other = others[0].changes();
         tower.may_have_grown();
         block_on(other.changed()).unwrap();
+        assert!(!tower.spare().contains(log));
+        let taking_in = watched[2].taking_in();
+        assert!(tower.spare().contains(log) && !tower.spare().contains(LogId(8)));
+        let wide = watched[1].taking_in();
+        assert!(tower.spare().contains(LogId(8)), "a feed that joins logs may join any");
+        drop(wide);
+        for _ in 0..COMPACTION_WAITS_MAX {
+            tower.spare();
+        }
+        assert!(!tower.spare().contains(log), "but not for ever");
+        drop(taking_in);
         drop((watched, others));
         tower.close();
         // The thread may be about to let go of what it announced.

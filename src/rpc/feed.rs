@@ -19,7 +19,7 @@ use futures::future::{LocalBoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, StreamExt};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -89,7 +89,7 @@ pub(super) async fn begin(
             let (grant, after) = (claim.grant(), wish.after);
             let subscribing = Subscribing { grant, stretch, name, after, idle_ms_max };
             let taken = house.engine.subscribe(subscribing).answer().await.map_err(to_wire)?;
-            Some(Durable::new(house.clone(), taken))
+            Some(Durable::new(house.clone(), &watched, taken))
         }
     };
     let after = durable.as_ref().map_or(wish.after, |durable| durable.saved);
@@ -353,6 +353,8 @@ impl Feed {
 /// meanwhile goes with the next.
 struct Durable {
     house: Rc<House>,
+    /// Weak, so that it does not count as one more who watches.
+    watched: Weak<Watched>,
     taken: Taken,
     wanted: u64,
     saved: u64,
@@ -360,8 +362,9 @@ struct Durable {
 }
 
 impl Durable {
-    fn new(house: Rc<House>, taken: Taken) -> Self {
-        Self { house, taken, wanted: taken.place, saved: taken.place, saving: None }
+    fn new(house: Rc<House>, watched: &Arc<Watched>, taken: Taken) -> Self {
+        let watched = Arc::downgrade(watched);
+        Self { house, watched, taken, wanted: taken.place, saved: taken.place, saving: None }
     }
 
     fn save(&mut self) {
@@ -386,6 +389,9 @@ impl Durable {
 
 impl Drop for Durable {
     fn drop(&mut self) {
+        if let Some(watched) = self.watched.upgrade() {
+            watched.let_go(self.taken.key, self.taken.holder);
+        }
         // Nobody waits for it, and if it is lost some events come twice.
         if self.wanted > self.saved {
             drop(self.submit());

@@ -1,4 +1,5 @@
-//! The life of one connection: what was handed out through it, and the end of all that.
+//! The life of one connection: what was handed out through it, what it may have under way at one time, and
+//! the end of all that.
 //!
 //! A client can pass the server's own objects back to it and so tie knots that outlive the connection.
 //! Therefore nothing relies on objects being dropped: they reach the server only through the scope, and

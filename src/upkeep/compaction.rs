@@ -52,6 +52,7 @@ async fn sweep(
 ) -> Result<Swept, SweepError> {
     let policy = limits.history();
     let subscriptions_since_ms = now_ms.saturating_sub(limits.subscription_idle_ms_max);
+    let spared = engine.spare();
     let mut swept = Swept::default();
     let mut after = LogId(0);
     loop {
@@ -62,7 +63,7 @@ async fn sweep(
         after = last;
         swept.logs += found.looked_at;
         for (log, through) in found.logs {
-            if !engine.may_compact(log) {
+            if spared.contains(log) {
                 continue;
             }
             let freed = compact(engine, log, through).await?;
