@@ -91,6 +91,8 @@ fn said(event: event::Reader<'_>) -> capnp::Result<String> {
         event::MessageRemoved(id) => format!("{session}: removed {}", id?.to_str()?),
         event::TitleSet(title) => format!("{session}: titled {}", title?.to_str()?),
         event::HistorySet(_) => format!("{session}: another history policy"),
+        event::GrantMade(made) => format!("{session}: granted {}", made?.get_label()?.to_str()?),
+        event::GrantRevoked(_) => format!("{session}: a grant was revoked"),
         event::Unknown(()) => "something newer than this program".to_owned(),
     })
 }

@@ -14,8 +14,9 @@
 #   op          one recorded change, named by whoever asks for it before it is first sent.
 #   producer    one writing client with its own numbering of ops, see `OpHeader`.
 #   feed        what happened in a log or in several, told to a sink of yours: see feed.capnp.
-#   right       what an object lets its holder do: `read` it, `append` to it, and more to come. Objects
-#               reached through an object carry the same rights.
+#   right       what an object lets its holder do: `read` it, `append` to it, `delegate` it, and more to
+#               come. Objects reached through an object carry the same rights.
+#   grant       the record an object is held under: see grant.capnp.
 #
 # Retrying
 #   Every method that changes an object takes an op header. Send it again whenever you do not know
@@ -43,7 +44,7 @@
 #     disconnected   reconnect, redeem again, and send the same call again
 #   `docs/errors.md` lists every code. The comments below name only what is particular to a method.
 #
-#   Any call may also fail with: `not-permitted`, `revoked`, `message-malformed`, `too-many-calls`,
+#   Any call may also fail with: `not-permitted`, `revoked`, `expired`, `message-malformed`, `too-many-calls`,
 #   `too-many-answers`, `pipeline-too-deep`, `overloaded`, `storage-failed`, `shutting-down`,
 #   `connection-ended`, `connection-over`, `internal`; and one that returns an object, with
 #   `too-many-objects`, before anything is done.
@@ -81,8 +82,8 @@ interface Vat {
   # for `OpHeader.capabilityEpoch`.
   #
   # Fails with: `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (unknown,
-  # expired and revoked look alike to a stranger), `revoked` (told only to who shows the right
-  # secret).
+  # expired and revoked look alike to a stranger), `revoked` and `expired` (told only to who shows the
+  # right secret).
 }
 
 enum ObjectKind {

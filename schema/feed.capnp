@@ -27,6 +27,7 @@
 
 using Bowline = import "bowline.capnp";
 using Message = import "message.capnp";
+using Grant = import "grant.capnp";
 
 struct Wish {
   # Which feed somebody wants.
@@ -66,7 +67,8 @@ interface Sink {
 
   ended @3 (reason :Bowline.Refusal) -> ();
   # The server ends the feed; no more calls come. The reasons: `shutting-down` (ask again once it is back),
-  # `subscription-taken`, `sink-failed` (an earlier call on this sink did), `storage-failed`, `internal`.
+  # `subscription-taken`, `sink-failed` (an earlier call on this sink did), `revoked`, `expired`,
+  # `storage-failed`, `internal`.
 }
 
 interface Subscription {
@@ -93,6 +95,8 @@ enum EventKind {
   messageRemoved @4;
   titleSet @5;
   historySet @6;
+  grantMade @7;
+  grantRevoked @8;
 }
 
 struct Event {
@@ -127,7 +131,27 @@ struct Event {
 
     titleSet @14 :Text;
     historySet @15 :Message.HistoryPolicy;
+    grantMade @16 :GrantMade;
+    grantRevoked @17 :GrantRevoked;
   }
+}
+
+struct GrantMade {
+  # Somebody was handed a part of this object's authority; see grant.capnp. The words are as there.
+
+  grant @0 :Data;
+  parent @1 :Data;
+  rights @2 :List(Grant.Right);
+  expiresAtMs @3 :UInt64;
+  label @4 :Text;
+  actor @5 :Text;
+  saved @6 :Bool;
+}
+
+struct GrantRevoked {
+  grant @0 :Data;
+  cut @1 :UInt64;
+  # How many grants stand no more: this one, and those derived from it.
 }
 
 struct ProjectOpened {

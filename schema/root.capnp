@@ -7,8 +7,9 @@
 using Bowline = import "bowline.capnp";
 using Session = import "session.capnp";
 using Feed = import "feed.capnp";
+using Grant = import "grant.capnp";
 
-interface Root {
+interface Root extends(Grant.Object) {
   # Authority over the whole server. The operator's sturdy ref for it is in the data directory, in a
   # file only the owner can read.
 
@@ -68,7 +69,7 @@ struct ProjectInfo {
   sessionCount @5 :UInt64;
 }
 
-interface Project {
+interface Project extends(Grant.Object) {
   # Authority over one project and its sessions.
 
   info @0 () -> (project :ProjectInfo);

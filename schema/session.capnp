@@ -3,9 +3,10 @@
 
 using Bowline = import "bowline.capnp";
 using Feed = import "feed.capnp";
+using Grant = import "grant.capnp";
 using Message = import "message.capnp";
 
-interface Session {
+interface Session extends(Grant.Object) {
   # Authority over one session.
 
   info @0 () -> (session :SessionInfo);

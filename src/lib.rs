@@ -28,7 +28,7 @@
 //! may use [`model`] and [`limits`].
 //!
 //! ```text
-//! main → cli → server → rpc → engine → ops → store      cli → upkeep, config, clock
+//! main → cli → server → rpc → engine → ops → store      cli → upkeep, config, clock; rpc → clock
 //!               │        ├──→ queries → ops, store      server → engine, queries, store, config, clock
 //!               │        └──→ ops, wire                 engine → store, clock
 //!               ├──→ upkeep → engine, queries, ops,     store, model, wire, transport: no room above them
@@ -51,7 +51,8 @@
 //!    secret, and returns a live `Root` that holds a claim: grant, rights, a place in the connection's
 //!    scope. The calls pipelined on it follow.
 //! 4. `Session.append` reaches `rpc/session.rs` and is decoded into plain ops, each with a digest. The
-//!    claim must carry the right `append`. The batch is queued before the first await, so calls on one
+//!    grant it is held under must still stand, by a table in memory that a revocation reaches before it
+//!    returns, and carry the right `append`. The batch is queued before the first await, so calls on one
 //!    object take effect in the order they were sent. A full queue says `overloaded` at once.
 //! 5. The writer takes what has queued up into one immediate transaction. Per batch it checks that the
 //!    grant and the object's epoch are in force, then asks [`model::ledger`] which ops are known, which are

@@ -37,6 +37,8 @@ pub const DURABLE_SUBSCRIPTIONS_PER_LOG_MAX: u64 = 1_000;
 pub const COMPACTION_STEP_OPS_MAX: u64 = 2_000;
 /// Payload bytes looked at in one step; its last op may pass it.
 pub const COMPACTION_STEP_BYTES_MAX: u64 = 8 << 20;
+/// Grants that stand above a grant, at most.
+pub const GRANT_DEPTH_MAX: u32 = 64;
 /// Ops one op may depend on.
 pub const DEPENDENCIES_MAX: u32 = 64;
 /// Producers that ever wrote to one log. Each is remembered for ever, in a small row: that is what makes

@@ -6,6 +6,7 @@
 
 capnp::generated_code!(pub mod bowline_capnp);
 capnp::generated_code!(pub mod feed_capnp);
+capnp::generated_code!(pub mod grant_capnp);
 capnp::generated_code!(pub mod message_capnp);
 capnp::generated_code!(pub mod root_capnp);
 capnp::generated_code!(pub mod session_capnp);

@@ -4,6 +4,7 @@ mod batch;
 
 use super::command::{Answer, Command, Compacting, Freed, Registered, Registering, Subscribing};
 use super::queue::Refusal;
+use super::standing::Fallen;
 use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
 use crate::model::feed;
 use crate::model::ids::GrantKey;
@@ -12,6 +13,7 @@ use crate::ops::Kind;
 use crate::store::logs::LogState;
 use crate::store::subscriptions::Taken;
 use crate::store::{self, StoreError, Tx};
+use batch::Applied;
 
 /// Why a command has no answer yet.
 #[derive(Debug)]
@@ -40,11 +42,11 @@ impl From<Refusal> for Failed {
 pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer, Failed> {
     Ok(match command {
         Command::Append(batch) => {
-            let (ack, log) = batch::run(tx, now_ms, batch)?;
+            let Applied { ack, log, cut } = batch::run(tx, now_ms, batch)?;
             let grown = (ack.cursor > log.head).then_some((batch.log, log.project));
-            Answer::Appended { ack, grown }
+            Answer::Appended { ack, grown, cut }
         }
-        Command::Register(registering) => Answer::Registered(register(tx, registering)?),
+        Command::Register(registering) => Answer::Registered(register(tx, now_ms, registering)?),
         Command::Subscribe(subscribing) => Answer::Taken {
             stretch: subscribing.stretch,
             taken: subscribe(tx, now_ms, subscribing)?,
@@ -55,7 +57,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer,
             Answer::Done(moved)
         }
         Command::Forget { grant, stretch, name } => {
-            authorise(tx, *grant)?;
+            authorise(tx, *grant, now_ms)?;
             let key = store::subscriptions::forget(tx, stretch.log(), name)?;
             Answer::Forgotten { stretch: *stretch, key }
         }
@@ -64,10 +66,11 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer,
 }
 
 /// First of all the grant, also for a repeat: a revoked grant gets no recorded answer back.
-fn authorise(tx: &Tx<'_>, grant: GrantKey) -> Result<(), Failed> {
-    match store::grants::is_live(tx, grant)? {
-        true => Ok(()),
-        false => Err(Refusal::Revoked.into()),
+fn authorise(tx: &Tx<'_>, grant: GrantKey, now_ms: u64) -> Result<(), Failed> {
+    match store::grants::in_force(tx, grant)? {
+        None => Err(Refusal::Fallen(Fallen::Revoked).into()),
+        Some(Some(at_ms)) if at_ms <= now_ms => Err(Refusal::Fallen(Fallen::Expired).into()),
+        Some(_) => Ok(()),
     }
 }
 
@@ -90,7 +93,7 @@ fn room_for_producer(log: &LogState) -> Result<(), Failed> {
 
 fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Taken, Failed> {
     let Subscribing { grant, stretch, name, after, idle_ms_max } = subscribing;
-    authorise(tx, *grant)?;
+    authorise(tx, *grant, now_ms)?;
     let (known, all) = store::subscriptions::count(tx, stretch.log(), name)?;
     if !known {
         if all >= DURABLE_SUBSCRIPTIONS_PER_LOG_MAX {
@@ -105,9 +108,9 @@ fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Take
     Ok(store::subscriptions::take(tx, stretch.log(), name, *after, now_ms)?)
 }
 
-fn register(tx: &Tx<'_>, registering: &Registering) -> Result<Registered, Failed> {
+fn register(tx: &Tx<'_>, now_ms: u64, registering: &Registering) -> Result<Registered, Failed> {
     let Registering { grant, log, registration: asked } = registering;
-    authorise(tx, *grant)?;
+    authorise(tx, *grant, now_ms)?;
     let state = store::logs::get(tx, *log)?;
     same_epoch(&state, asked.capability_epoch)?;
     let known = store::producers::get(tx, *log, asked.producer)?;

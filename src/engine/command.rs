@@ -148,6 +148,8 @@ pub(super) enum Answer {
         ack: Ack,
         /// The log, with the project it belongs to, if it has grown.
         grown: Option<(LogId, Option<LogId>)>,
+        /// Grants that stand no more.
+        cut: Vec<GrantKey>,
     },
     Registered(Registered),
     Taken {

@@ -13,6 +13,7 @@ mod apply;
 mod command;
 mod live;
 mod queue;
+mod standing;
 mod watch;
 mod writer;
 
@@ -22,6 +23,7 @@ pub use command::{
 };
 pub use live::LiveLog;
 pub use queue::{Refusal, Submitted};
+pub use standing::{Fallen, Standing};
 pub use watch::{Spared, TakingIn, Watched};
 pub use writer::Fatal;
 
@@ -34,6 +36,7 @@ use crate::store::Store;
 use command::{Answer, Command};
 use live::Live;
 use queue::Queue;
+use standing::Standings;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -46,6 +49,7 @@ pub struct Engine {
     queue: Arc<Queue>,
     live: Arc<Live>,
     tower: Arc<Watchtower>,
+    standings: Arc<Standings>,
 }
 
 /// The writer's thread, to be joined when the server stops.
@@ -68,8 +72,11 @@ impl Engine {
         let to_announce = live.clone();
         let tower = Watchtower::start()?;
         let to_wake = tower.clone();
+        let standings = Arc::new(Standings::default());
+        let to_cut = standings.clone();
         let thread = thread::Builder::new().name("writer".into()).spawn(move || {
-            let run = || writer::run(store, &of_writer, &to_announce, &to_wake, clock.as_ref());
+            let run =
+                || writer::run(store, &of_writer, &to_announce, &to_wake, &to_cut, clock.as_ref());
             let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or(Err(Fatal::Panicked));
             // Nobody may wait for a writer that is gone.
             of_writer.close();
@@ -80,7 +87,7 @@ impl Engine {
             }
             ended
         })?;
-        Ok((Engine { queue: queue.clone(), live, tower }, Writer { queue, thread }))
+        Ok((Engine { queue: queue.clone(), live, tower, standings }, Writer { queue, thread }))
     }
 
     /// Hands a batch to the writer. It is queued, or refused, when this returns, so the order of calls
@@ -127,6 +134,11 @@ impl Engine {
     /// A stretch of history to be told about, for as long as the result is kept.
     pub fn watch(&self, stretch: Stretch) -> Arc<Watched> {
         self.tower.watch(stretch)
+    }
+
+    /// Whether a grant still stands, for as long as the result is kept. Ask the store once you hold it.
+    pub fn stand(&self, grant: GrantKey) -> Arc<Standing> {
+        self.standings.hold(grant)
     }
 
     /// What is known about a log without asking the store, for as long as the result is kept.

@@ -1,6 +1,7 @@
 //! What waits for the writer: bounded by number and by bytes, and never silently dropped.
 
 use super::command::{Answer, Command};
+use super::standing::Fallen;
 use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::feed::Ahead;
@@ -36,8 +37,8 @@ pub enum Refusal {
     #[error(transparent)]
     Ahead(#[from] Ahead),
     /// The grant is not in force.
-    #[error("the grant this object came from was revoked")]
-    Revoked,
+    #[error(transparent)]
+    Fallen(#[from] Fallen),
     /// The object's epoch is another one by now.
     #[error(
         "the op was made under epoch {got} of this object, which is at {current} now; redeem it again"
@@ -70,7 +71,7 @@ impl Coded for Refusal {
             Refusal::Store => Code::StorageFailed,
             Refusal::Fenced(fenced) => fenced.code(),
             Refusal::Ahead(ahead) => ahead.code(),
-            Refusal::Revoked => Code::Revoked,
+            Refusal::Fallen(fallen) => fallen.code(),
             Refusal::EpochStale { .. } => Code::EpochStale,
             Refusal::TooManyProducers => Code::TooManyProducers,
             Refusal::TooManySubscriptions => Code::TooManySubscriptions,

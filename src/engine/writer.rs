@@ -4,14 +4,15 @@ use super::apply::{self, Failed};
 use super::command::Answer;
 use super::live::Live;
 use super::queue::{Job, Queue, Refusal};
+use super::standing::Standings;
 use super::watch::{NOBODY, Watchtower};
 use crate::clock::Clock;
 use crate::limits::{
     COMMIT_FAILURES_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, REOPEN_ATTEMPTS_MAX, WAL_BYTES_MAX,
     WAL_LOOK_EVERY,
 };
-use crate::model::ids::LogId;
-use crate::store::{Store, StoreError};
+use crate::model::ids::{GrantKey, LogId};
+use crate::store::{Store, StoreError, grants};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
@@ -51,6 +52,7 @@ pub(super) fn run(
     queue: &Queue,
     live: &Live,
     tower: &Watchtower,
+    standings: &Standings,
     clock: &dyn Clock,
 ) -> Result<(), Fatal> {
     let mut failures_in_a_row = 0;
@@ -71,6 +73,8 @@ pub(super) fn run(
             match transact(&mut store, &waiting, clock.now_ms()) {
                 Ended::Committed(answers) => {
                     failures_in_a_row = 0;
+                    // Before any reply: when a revocation has returned, nothing under it succeeds.
+                    answers.iter().for_each(|answer| standings.cut(cut(answer)));
                     live.changed(waiting.iter().filter_map(|job| job.command.changes()));
                     let grown: Vec<_> = answers.iter().filter_map(grown).collect();
                     answers.iter().for_each(|answer| tell_holders(answer, tower));
@@ -103,6 +107,7 @@ pub(super) fn run(
                     recover(&mut store, queue, &mut failures_in_a_row, error)?;
                     // What it may have written can be seen from here on.
                     tower.may_have_grown();
+                    standings.cut(&fallen(&mut store, standings));
                 }
             }
         }
@@ -120,6 +125,27 @@ fn tell_holders(answer: &Result<Answer, Refusal>, tower: &Watchtower) {
         Ok(Answer::Taken { stretch, taken }) => tower.held_by(*stretch, taken.key, taken.holder),
         Ok(Answer::Forgotten { stretch, key: Some(key) }) => tower.held_by(*stretch, *key, NOBODY),
         _ => {}
+    }
+}
+
+/// The grants an answer tells stand no more.
+fn cut(answer: &Result<Answer, Refusal>) -> &[GrantKey] {
+    match answer {
+        Ok(Answer::Appended { cut, .. }) => cut,
+        _ => &[],
+    }
+}
+
+/// The grants that are held and, by what the store says after trouble, stand no more. One that cannot be
+/// looked up is taken for fallen: its holder can redeem again.
+fn fallen(store: &mut Store, standings: &Standings) -> Vec<GrantKey> {
+    let held = standings.keys();
+    match store.begin() {
+        Err(_) => held,
+        Ok(tx) => held
+            .into_iter()
+            .filter(|key| !matches!(grants::in_force(&tx, *key), Ok(Some(_))))
+            .collect(),
     }
 }
 

@@ -67,6 +67,14 @@ codes! {
         "The grant behind this ref or object was revoked. Ask its owner for a new one.";
     NotPermitted, "not-permitted", No,
         "The object held does not carry the right this call needs.";
+    Expired, "expired", No,
+        "The grant behind this ref or object has ended, as it was made to. Ask its owner for a new one.";
+    GrantNotFound, "grant-not-found", No,
+        "There is no such grant, or it was not derived from the one this object is held under.";
+    NarrowingMalformed, "narrowing-malformed", No,
+        "The label or the actor of a grant is too long or holds characters that have no place there, a right is unknown, or the seed is not 32 bytes.";
+    TooDeep, "too-deep", No,
+        "As many grants stand above this one as the server allows. Derive from one that stands higher.";
     IdMalformed, "id-malformed", No,
         "An id is empty, too long, or holds a space or control character.";
     DirectoryMalformed, "directory-malformed", No,

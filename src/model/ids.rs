@@ -142,7 +142,7 @@ impl LogId {
 }
 
 /// The row number of a grant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GrantKey(pub i64);
 
 /// A position in a log; the first op is at 1.

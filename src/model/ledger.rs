@@ -6,7 +6,7 @@
 use crate::limits::WINDOW_OPS_MAX;
 use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conflict;
-use crate::model::ids::{BatchId, Cursor, Digest, InstanceId, OpId, ProducerId};
+use crate::model::ids::{BatchId, Cursor, Digest, GrantKey, InstanceId, OpId, ProducerId};
 use crate::model::infos::{ProjectKey, SessionKey};
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +118,10 @@ pub enum Made {
     Project(ProjectKey),
     /// A session.
     Session(SessionKey),
+    /// A grant: the object it is for, with the authority it has.
+    Grant(GrantKey),
+    /// So many grants stand no more.
+    Cut(u64),
 }
 
 /// How an op of a batch came out.

@@ -6,6 +6,7 @@
 pub mod code;
 pub mod conditions;
 pub mod feed;
+pub mod grant;
 pub mod history;
 pub mod ids;
 pub mod infos;

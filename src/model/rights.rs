@@ -70,6 +70,16 @@ impl Rights {
         self.0 & right.bit() != 0
     }
 
+    /// A right that is among these and not among those.
+    pub fn lacking(self, those: Rights) -> Option<Right> {
+        Right::ALL.into_iter().find(|right| self.contains(*right) && !those.contains(*right))
+    }
+
+    /// The rights one by one.
+    pub fn each(self) -> impl Iterator<Item = Right> {
+        Right::ALL.into_iter().filter(move |right| self.contains(*right))
+    }
+
     /// The set as it is stored.
     pub const fn bits(self) -> u32 {
         self.0

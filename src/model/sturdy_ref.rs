@@ -44,6 +44,11 @@ impl Secret {
         Self(random)
     }
 
+    /// The secret of a grant that its maker gave a seed for: the same whenever both are the same.
+    pub fn from_seed(seed: &[u8; SECRET_BYTES], grant: GrantId) -> Self {
+        Self(*blake3::keyed_hash(seed, &grant.0).as_bytes())
+    }
+
     /// What the store keeps instead of the secret. The key belongs to one store, so a verifier copied
     /// into another one fits nothing there.
     pub fn verifier(&self, key: &VerifierKey) -> Verifier {

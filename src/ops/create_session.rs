@@ -94,6 +94,6 @@ impl CreateSession {
         let created = SessionCreated { key, title: self.title.as_str().into() };
         created.project(tx, place)?;
         let entry = entry(Kind::CreateSession, 1, &created)?;
-        Ok(Effect { made: Made::Session(created.key), entry })
+        Ok(Effect { made: Made::Session(created.key), entry, cut: Vec::new() })
     }
 }

@@ -5,17 +5,21 @@
 //! state. It refuses *before* it writes anything: the engine checks that.
 
 pub mod create_session;
+pub mod make_grant;
 pub mod open_project;
 pub mod put_message;
 pub mod remove_message;
+pub mod revoke_grant;
 pub mod said;
 pub mod set_history;
 pub mod set_title;
 
 pub use create_session::{CreateSession, SessionCreated};
+pub use make_grant::{GrantMade, MakeGrant};
 pub use open_project::{OpenProject, ProjectOpened};
 pub use put_message::{MessagePut, PutMessage};
 pub use remove_message::{MessageRemoved, RemoveMessage};
+pub use revoke_grant::{GrantRevoked, RevokeGrant};
 pub use said::Said;
 pub use set_history::{HistorySet, SetHistory};
 pub use set_title::{SetTitle, TitleSet};
@@ -23,7 +27,7 @@ pub use set_title::{SetTitle, TitleSet};
 use crate::limits::{OP_PAYLOAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conditions;
-use crate::model::ids::{Cursor, Digest, LogId, OpId};
+use crate::model::ids::{Cursor, Digest, GrantKey, LogId, OpId};
 use crate::model::ledger::{self, Made, Mode};
 use crate::store::{StoreError, Tx};
 
@@ -42,17 +46,23 @@ pub enum Kind {
     SetTitle = 5,
     /// See [`set_history`].
     SetHistory = 6,
+    /// See [`make_grant`].
+    MakeGrant = 7,
+    /// See [`revoke_grant`].
+    RevokeGrant = 8,
 }
 
 impl Kind {
     /// Every kind there is.
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 8] = [
         Kind::OpenProject,
         Kind::CreateSession,
         Kind::PutMessage,
         Kind::RemoveMessage,
         Kind::SetTitle,
         Kind::SetHistory,
+        Kind::MakeGrant,
+        Kind::RevokeGrant,
     ];
 
     /// The kind behind a stored number.
@@ -82,6 +92,10 @@ pub enum Action {
     SetTitle(SetTitle),
     /// See [`set_history`].
     SetHistory(SetHistory),
+    /// See [`make_grant`].
+    MakeGrant(MakeGrant),
+    /// See [`revoke_grant`].
+    RevokeGrant(RevokeGrant),
 }
 
 /// One op as the engine takes it: the change wanted, and what the ledger knows it by.
@@ -186,6 +200,8 @@ pub(crate) struct Place {
     pub(crate) log: LogId,
     pub(crate) cursor: Cursor,
     pub(crate) now_ms: u64,
+    /// Under which authority.
+    pub(crate) granted: GrantKey,
 }
 
 /// What an op did.
@@ -194,6 +210,8 @@ pub(crate) struct Effect<'a> {
     pub(crate) made: Made,
     /// What goes into the history; none if nothing changed.
     pub(crate) entry: Option<Entry<'a>>,
+    /// Grants that stand no more.
+    pub(crate) cut: Vec<GrantKey>,
 }
 
 /// An op's line in the history.
@@ -237,6 +255,8 @@ pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<
         Ok(Action::RemoveMessage(action)) => action.apply(tx, place),
         Ok(Action::SetTitle(action)) => action.apply(tx, place),
         Ok(Action::SetHistory(action)) => action.apply(tx, place),
+        Ok(Action::MakeGrant(action)) => action.apply(tx, place, op.id),
+        Ok(Action::RevokeGrant(action)) => action.apply(tx, place),
     }
 }
 

@@ -108,7 +108,7 @@ impl PutMessage {
             replaces: None,
             payload: Cow::Borrowed(&self.payload),
         };
-        Ok(Effect { made: Made::Nothing, entry: Some(entry) })
+        Ok(Effect { made: Made::Nothing, entry: Some(entry), cut: Vec::new() })
     }
 }
 

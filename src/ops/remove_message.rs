@@ -54,6 +54,6 @@ impl RemoveMessage {
         let removed = MessageRemoved { id: self.id.clone(), cursor };
         removed.project(tx, place)?;
         let entry = entry_replacing(Some(cursor), Kind::RemoveMessage, 1, &removed)?;
-        Ok(Effect { made: Made::Nothing, entry })
+        Ok(Effect { made: Made::Nothing, entry, cut: Vec::new() })
     }
 }

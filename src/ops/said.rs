@@ -4,7 +4,8 @@
 //! rebuild cannot disagree with what was stored by doing it another way.
 
 use super::{
-    HistorySet, Kind, MessagePut, MessageRemoved, Place, ProjectOpened, SessionCreated, TitleSet,
+    GrantMade, GrantRevoked, HistorySet, Kind, MessagePut, MessageRemoved, Place, ProjectOpened,
+    SessionCreated, TitleSet,
 };
 use crate::model::ids::{Cursor, OpId};
 use crate::store::{self, Read, StoreError, Tx};
@@ -25,6 +26,10 @@ pub enum Said<'a> {
     TitleSet(TitleSet<'a>),
     /// See [`super::set_history`].
     HistorySet(HistorySet),
+    /// See [`super::make_grant`].
+    GrantMade(GrantMade<'a>),
+    /// See [`super::revoke_grant`].
+    GrantRevoked(GrantRevoked),
 }
 
 impl<'a> Said<'a> {
@@ -45,6 +50,8 @@ impl<'a> Said<'a> {
             Kind::RemoveMessage => whole(payload).map(Said::MessageRemoved),
             Kind::SetTitle => whole(payload).map(Said::TitleSet),
             Kind::SetHistory => whole(payload).map(Said::HistorySet),
+            Kind::MakeGrant => whole(payload).map(Said::GrantMade),
+            Kind::RevokeGrant => whole(payload).map(Said::GrantRevoked),
         };
         said.map_err(odd)
     }
@@ -75,6 +82,8 @@ impl<'a> Said<'a> {
             Said::MessageRemoved(removed) => removed.project(tx, place),
             Said::TitleSet(set) => set.project(tx, place),
             Said::HistorySet(set) => set.project(tx, place),
+            // Grants are no projection: what fits their secrets is nowhere in the history.
+            Said::GrantMade(_) | Said::GrantRevoked(_) => Ok(()),
         }
     }
 }

@@ -6,6 +6,7 @@
 mod readers;
 mod redeem;
 
+pub use crate::store::grants::{Derived, Grant};
 pub use readers::{Readers, ReadersError};
 pub use redeem::{Object, RedeemError, Redeemed};
 
@@ -13,7 +14,7 @@ use crate::limits::FEED_PAGE_ITEMS_MAX;
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{FeedPage, Stretch};
 use crate::model::history::Policy;
-use crate::model::ids::{Cursor, LogId, ProjectId, SessionId};
+use crate::model::ids::{Cursor, GrantKey, LogId, ProjectId, SessionId};
 use crate::model::infos::{
     MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
 };
@@ -22,6 +23,17 @@ use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
 use crate::ops::PutMessage;
 use crate::store::ops::Bounds;
 use crate::store::{self, StoreError};
+
+/// A grant as it was found.
+#[derive(Debug, Clone)]
+pub struct Granted {
+    /// What the store says of it.
+    pub grant: Grant,
+    /// What it is for.
+    pub object: Object,
+    /// Whether it stands, and until when.
+    pub in_force: Option<Option<u64>>,
+}
 
 /// Logs that may be compacted.
 #[derive(Debug)]
@@ -55,6 +67,9 @@ pub enum QueryError {
     /// The session asked about is no more.
     #[error("the session does not exist any more")]
     SessionGone,
+    /// The grant asked about is no more.
+    #[error("the grant does not exist any more")]
+    GrantGone,
     /// The store failed.
     #[error("the store could not be read; the server's log says more")]
     Store(#[from] StoreError),
@@ -72,6 +87,7 @@ impl Coded for QueryError {
             QueryError::SessionNotFound(_) => Code::SessionNotFound,
             QueryError::ProjectGone => Code::ProjectNotFound,
             QueryError::SessionGone => Code::SessionNotFound,
+            QueryError::GrantGone => Code::GrantNotFound,
             QueryError::Store(_) => Code::StorageFailed,
             QueryError::Panicked => Code::Internal,
         }
@@ -84,8 +100,24 @@ impl Readers {
         &self,
         sturdy_ref: SturdyRef,
         key: VerifierKey,
+        now_ms: u64,
     ) -> Result<Result<Redeemed, RedeemError>, QueryError> {
-        self.ask(move |read| redeem::redeem(read, &sturdy_ref, &key)).await
+        self.ask(move |read| redeem::redeem(read, &sturdy_ref, &key, now_ms)).await
+    }
+
+    /// A grant, and whether it stands.
+    pub async fn granted(&self, key: GrantKey) -> Result<Granted, QueryError> {
+        self.ask(move |read| {
+            let grant = store::grants::get(read, key)?.ok_or(QueryError::GrantGone)?;
+            let object = redeem::object(read, grant.kind, grant.log)?;
+            Ok(Granted { in_force: store::grants::in_force(read, key)?, object, grant })
+        })
+        .await
+    }
+
+    /// A page of everything derived from a grant.
+    pub async fn grants(&self, from: GrantKey, page: Page) -> Result<Paged<Derived>, QueryError> {
+        self.ask(move |read| Ok(store::grants::derived(read, from, page)?)).await
     }
 
     /// A project by its id.

@@ -41,6 +41,9 @@ pub enum RedeemError {
     /// Told to who showed the right secret.
     #[error("this sturdy ref was revoked; ask its owner for a new one")]
     Revoked,
+    /// Likewise.
+    #[error("this sturdy ref has expired; ask its owner for a new one")]
+    Expired,
 }
 
 impl Coded for RedeemError {
@@ -48,6 +51,7 @@ impl Coded for RedeemError {
         match self {
             RedeemError::Refused => Code::RefRefused,
             RedeemError::Revoked => Code::Revoked,
+            RedeemError::Expired => Code::Expired,
         }
     }
 }
@@ -56,6 +60,7 @@ pub(super) fn redeem(
     read: &Read<'_>,
     sturdy_ref: &SturdyRef,
     key: &VerifierKey,
+    now_ms: u64,
 ) -> Result<Result<Redeemed, RedeemError>, QueryError> {
     let found = store::grants::by_id(read, sturdy_ref.grant)?;
     // The same hash and the same comparison for an unknown grant as for a wrong secret, so that the
@@ -63,18 +68,22 @@ pub(super) fn redeem(
     let shown = sturdy_ref.secret.verifier(key);
     let wanted = found.as_ref().map_or(Verifier::from_bytes([0; 32]), |grant| grant.verifier);
     let fits = shown == wanted;
-    let Some(grant) = found.filter(|_| fits) else {
+    // One that was only attenuated has no secret, and nothing fits it.
+    let Some(grant) = found.filter(|grant| fits && grant.saved) else {
         return Ok(Err(RedeemError::Refused));
     };
     if grant.revoked {
         return Ok(Err(RedeemError::Revoked));
     }
+    if grant.authority.has_expired(now_ms) {
+        return Ok(Err(RedeemError::Expired));
+    }
     let object = object(read, grant.kind, grant.log)?;
     let epoch = store::logs::get(read, grant.log)?.epoch;
-    Ok(Ok(Redeemed { grant: grant.key, rights: grant.rights, object, epoch }))
+    Ok(Ok(Redeemed { grant: grant.key, rights: grant.authority.rights, object, epoch }))
 }
 
-fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Object, QueryError> {
+pub(super) fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Object, QueryError> {
     Ok(match kind {
         ObjectKind::Root => Object::Root,
         ObjectKind::Project => {
@@ -91,6 +100,7 @@ fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Object, Query
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::grant::Authority;
     use crate::model::ids::GrantId;
     use crate::model::sturdy_ref::Secret;
     use crate::store::{grants, testing};
@@ -102,27 +112,47 @@ mod tests {
         let secret = Secret::new([5; 32]);
         let grant = GrantId([3; 16]);
         let tx = store.begin().unwrap();
-        let new = grants::NewGrant {
-            id: grant,
-            verifier: secret.verifier(&key),
+        let authority =
+            |expires_at_ms| Authority { rights: Rights::all(), expires_at_ms, depth: 0 };
+        let new = |n: u8, verifier, expires_at_ms| grants::NewGrant {
+            id: GrantId([n; 16]),
+            verifier,
             kind: ObjectKind::Root,
             log: LogId::ROOT,
-            rights: Rights::all(),
+            authority: authority(expires_at_ms),
             label: "operator",
+            actor: "",
+            parent: None,
         };
-        grants::create(&tx, &new, 1).unwrap();
-        let shown = |grant, secret: &Secret| {
+        grants::create(&tx, &new(3, Some(secret.verifier(&key)), None), 1).unwrap();
+        grants::create(&tx, &new(7, Some(secret.verifier(&key)), Some(100)), 1).unwrap();
+        grants::create(&tx, &new(8, None, None), 1).unwrap();
+        let shown_at = |grant, secret: &Secret, now_ms| {
             let sturdy_ref = SturdyRef { address: String::new(), grant, secret: secret.clone() };
-            redeem(&tx, &sturdy_ref, &key).unwrap().map(|found| found.rights)
+            redeem(&tx, &sturdy_ref, &key, now_ms).unwrap().map(|found| found.rights)
         };
+        let shown = |grant, secret: &Secret| shown_at(grant, secret, 50);
 
         let wrong = Secret::new([6; 32]);
         assert_eq!(shown(grant, &secret), Ok(Rights::all()));
         assert_eq!(shown(grant, &wrong), Err(RedeemError::Refused));
         assert_eq!(shown(GrantId([4; 16]), &secret), Err(RedeemError::Refused));
 
+        let short = GrantId([7; 16]);
+        assert_eq!(shown_at(short, &secret, 99), Ok(Rights::all()));
+        assert_eq!(shown_at(short, &secret, 100), Err(RedeemError::Expired));
+        assert_eq!(
+            shown_at(short, &wrong, 100),
+            Err(RedeemError::Refused),
+            "a stranger hears no more"
+        );
+        for guess in [&secret, &wrong, &Secret::new([0; 32])] {
+            let unsaved = GrantId([8; 16]);
+            assert_eq!(shown(unsaved, guess), Err(RedeemError::Refused), "it has no ref");
+        }
+
         grants::revoke_root(&tx, 2).unwrap();
         assert_eq!(shown(grant, &secret), Err(RedeemError::Revoked));
-        assert_eq!(shown(grant, &wrong), Err(RedeemError::Refused), "a stranger hears no more");
+        assert_eq!(shown(grant, &wrong), Err(RedeemError::Refused), "nor here");
     }
 }

@@ -7,22 +7,25 @@ use crate::limits::{BATCH_OPS_MAX, DEPENDENCIES_MAX, PARTS_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conditions;
 use crate::model::feed::Wish;
+use crate::model::grant::{self, Held, Narrowing};
 use crate::model::history::HistoryWish;
 use crate::model::ids::{
-    self, BatchId, Cursor, InstanceId, MessageId, OpId, ProducerId, ProjectId, SessionId,
+    self, BatchId, Cursor, GrantId, InstanceId, MessageId, OpId, ProducerId, ProjectId, SessionId,
     SubscriptionName,
 };
 use crate::model::infos::Role;
 use crate::model::ledger::{BatchHeader, Mode};
 use crate::model::page::Page;
 use crate::model::registration::Registration;
-use crate::model::sturdy_ref::{self, SturdyRef};
+use crate::model::rights::Right;
+use crate::model::sturdy_ref::{self, Secret, SturdyRef, VerifierKey};
 use crate::ops::{
-    Action, CreateSession, Kind, Op, OpenProject, PutMessage, Refused, RemoveMessage, Sent,
-    SetHistory, SetTitle,
+    Action, CreateSession, Kind, MakeGrant, Op, OpenProject, PutMessage, Refused, RemoveMessage,
+    RevokeGrant, Sent, SetHistory, SetTitle,
 };
 use crate::wire::bowline_capnp::{BatchMode, batch, op_header, page, registration, vat};
 use crate::wire::feed_capnp;
+use crate::wire::grant_capnp::{self, object};
 use crate::wire::message_capnp::{self, message_body, part};
 use crate::wire::root_capnp::{project, project_draft, root};
 use crate::wire::session_capnp::{session, session_draft, session_op, writer, writer_draft};
@@ -48,6 +51,10 @@ pub(super) enum Malformed {
     Ref(#[from] sturdy_ref::Malformed),
     #[error("the batch has a mode only a newer server knows")]
     Mode,
+    #[error("a right is one only a newer server knows")]
+    Right,
+    #[error("the seed is not 32 bytes")]
+    Seed,
     #[error("the batch holds no ops")]
     BatchEmpty,
     #[error("the batch holds {ops} ops; the most accepted is {BATCH_OPS_MAX}")]
@@ -61,6 +68,7 @@ impl Coded for Malformed {
             Malformed::NotSixteen { .. } | Malformed::Number { .. } | Malformed::Mode => {
                 Code::OpHeaderMalformed
             }
+            Malformed::Right | Malformed::Seed => Code::NarrowingMalformed,
             Malformed::Id(error) => error.code(),
             Malformed::Ref(error) => error.code(),
             Malformed::BatchEmpty => Code::BatchEmpty,
@@ -189,6 +197,87 @@ fn kind_number(kind: feed_capnp::EventKind) -> u16 {
         feed_capnp::EventKind::MessageRemoved => Kind::RemoveMessage as u16,
         feed_capnp::EventKind::TitleSet => Kind::SetTitle as u16,
         feed_capnp::EventKind::HistorySet => Kind::SetHistory as u16,
+        feed_capnp::EventKind::GrantMade => Kind::MakeGrant as u16,
+        feed_capnp::EventKind::GrantRevoked => Kind::RevokeGrant as u16,
+    }
+}
+
+/// `Object.attenuate`.
+pub(super) fn attenuate(
+    params: Read<object::attenuate_params::Reader<'_>>,
+    object: Held,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let wish = params.get_narrowing()?;
+    let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
+    let action = narrowing(wish)?
+        .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier: None }));
+    Ok(single.op_with(only_segment(&sent), b"attenuate", action))
+}
+
+/// `Object.save`. The secret comes back beside the op, and is nowhere in it.
+pub(super) fn save(
+    params: Read<object::save_params::Reader<'_>>,
+    object: Held,
+    key: &VerifierKey,
+) -> Result<(BatchHeader, Op, Secret), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let seed: &[u8; 32] = params.get_seed()?.try_into().map_err(|_| Malformed::Seed)?;
+    let wish = params.get_narrowing()?;
+    let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
+    let secret = Secret::from_seed(seed, grant::made_by(object.log, single.id));
+    let verifier = Some(secret.verifier(key));
+    let action = narrowing(wish)?
+        .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier }));
+    let mut tag = b"save".to_vec();
+    tag.extend(seed);
+    let (header, op) = single.op_with(only_segment(&sent), &tag, action);
+    Ok((header, op, secret))
+}
+
+/// `Object.revoke`.
+pub(super) fn revoke(
+    params: Read<object::revoke_params::Reader<'_>>,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let id = GrantId(sixteen("grant", params.get_grant()?)?);
+    let action = Ok(Action::RevokeGrant(RevokeGrant { id }));
+    Ok(single.op_with(&id.0, b"revoke", action))
+}
+
+fn narrowing(
+    wish: grant_capnp::narrowing::Reader<'_>,
+) -> Result<Result<Narrowing, Refused>, Malformed> {
+    let mut rights = Vec::new();
+    for right in wish.get_rights()?.iter().take(Right::ALL.len() * 2) {
+        match right {
+            Ok(right) => rights.push(right_of(right)),
+            Err(_) => return Err(Malformed::Right),
+        }
+    }
+    let rights = Some(rights).filter(|rights| !rights.is_empty());
+    let narrowing = Narrowing {
+        rights: rights.map(|rights| rights.into_iter().collect()),
+        expires_at_ms: given(wish.get_expires_at_ms()),
+        label: wish.get_label()?.to_str()?.to_owned(),
+        actor: wish.get_actor()?.to_str()?.to_owned(),
+    };
+    Ok(narrowing.check().map_err(Refused::from))
+}
+
+fn right_of(right: grant_capnp::Right) -> Right {
+    match right {
+        grant_capnp::Right::Read => Right::Read,
+        grant_capnp::Right::Append => Right::Append,
+        grant_capnp::Right::Turn => Right::Turn,
+        grant_capnp::Right::Snapshot => Right::Snapshot,
+        grant_capnp::Right::Restore => Right::Restore,
+        grant_capnp::Right::Share => Right::Share,
+        grant_capnp::Right::Delegate => Right::Delegate,
+        grant_capnp::Right::Admin => Right::Admin,
     }
 }
 
@@ -287,13 +376,23 @@ impl Single {
         Ok(Self { header: batch, id, conditions: Conditions { depends_on, expects } })
     }
 
-    /// The conditions stand in the header, so they are compared beside what was sent.
     fn op(self, sent: &[u8], action: Result<Action, Refused>) -> (BatchHeader, Op) {
-        let beside = match self.conditions == Conditions::default() {
-            true => Vec::new(),
+        self.op_with(sent, &[], action)
+    }
+
+    /// The conditions stand in the header, so they are compared beside what was sent, as is whatever else
+    /// belongs to the call.
+    fn op_with(
+        self,
+        sent: &[u8],
+        tag: &[u8],
+        action: Result<Action, Refused>,
+    ) -> (BatchHeader, Op) {
+        let mut beside = tag.to_vec();
+        if self.conditions != Conditions::default() {
             // Numbers into memory: that cannot fail.
-            false => postcard::to_stdvec(&self.conditions).unwrap_or_default(),
-        };
+            beside.extend(postcard::to_stdvec(&self.conditions).unwrap_or_default());
+        }
         let sent = Sent { bytes: sent, beside: &beside, mode: Mode::Each };
         (self.header, Op::new(self.id, sent, self.conditions, action))
     }

@@ -1,6 +1,6 @@
 //! Plain values onto the wire.
 
-use super::House;
+use super::{House, object};
 use crate::engine::Registered;
 use crate::limits::{
     BATCH_OPS_MAX, CAPS_PER_MESSAGE_MAX, DEPENDENCIES_MAX, DURABLE_SUBSCRIPTIONS_PER_LOG_MAX,
@@ -8,14 +8,17 @@ use crate::limits::{
 };
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{LoggedOp, Stretch};
-use crate::model::infos::{MessageInfo, ProjectInfo, SessionInfo};
+use crate::model::infos::{MessageInfo, ObjectKind, ProjectInfo, SessionInfo};
 use crate::model::ledger::{Ack, Decision, Outcome};
 use crate::model::page::Paged;
+use crate::model::rights::{Right, Rights};
 use crate::ops::Said;
+use crate::queries::{Derived, Grant};
 use crate::wire::bowline_capnp::{
     PROTOCOL_VERSION, ack, outcome, page_end, refusal, registered, server_info,
 };
 use crate::wire::feed_capnp::event;
+use crate::wire::grant_capnp;
 use crate::wire::message_capnp::message;
 use crate::wire::root_capnp::project_info;
 use crate::wire::session_capnp::{session_info, session_op};
@@ -189,6 +192,81 @@ pub(super) fn event(
             to.set_age_ms_max(set.0.age_ms_max);
             to.set_bytes_max(set.0.bytes_max);
         }
+        Said::GrantMade(made) => {
+            let mut to = to.init_grant_made();
+            to.set_grant(&made.id.0);
+            to.set_parent(&made.parent.0);
+            to.set_expires_at_ms(made.expires_at_ms.unwrap_or(0));
+            to.set_label(&*made.label);
+            to.set_actor(&*made.actor);
+            to.set_saved(made.saved);
+            let held = Rights::from_bits(made.rights);
+            rights(held, to.init_rights(held.each().count() as u32));
+        }
+        Said::GrantRevoked(revoked) => {
+            let mut to = to.init_grant_revoked();
+            to.set_grant(&revoked.id.0);
+            to.set_cut(revoked.cut);
+        }
     }
     Ok(())
+}
+
+pub(super) fn description(
+    kind: ObjectKind,
+    grant: &Grant,
+    mut to: grant_capnp::description::Builder<'_>,
+) {
+    to.set_kind(object::kind(kind));
+    to.set_expires_at_ms(grant.authority.expires_at_ms.unwrap_or(0));
+    to.set_label(grant.label.as_str());
+    to.set_actor(grant.actor.as_str());
+    to.set_grant(&grant.id.0);
+    to.set_depth(grant.authority.depth);
+    let held = grant.authority.rights;
+    rights(held, to.init_rights(held.each().count() as u32));
+}
+
+pub(super) fn grant_info(
+    derived: &Derived,
+    now_ms: u64,
+    mut to: grant_capnp::grant_info::Builder<'_>,
+) {
+    let Derived { grant, parent, object_id } = derived;
+    to.set_number(u64::try_from(grant.key.0).unwrap_or(0));
+    to.set_grant(&grant.id.0);
+    to.set_parent(&parent.0);
+    to.set_depth(grant.authority.depth);
+    to.set_kind(object::kind(grant.kind));
+    to.set_object_id(object_id.as_str());
+    to.set_expires_at_ms(grant.authority.expires_at_ms.unwrap_or(0));
+    to.set_label(grant.label.as_str());
+    to.set_actor(grant.actor.as_str());
+    to.set_saved(grant.saved);
+    to.set_created_at_ms(grant.created_at_ms);
+    to.set_state(match (grant.revoked, grant.authority.has_expired(now_ms)) {
+        (true, _) => grant_capnp::GrantState::Revoked,
+        (false, true) => grant_capnp::GrantState::Expired,
+        (false, false) => grant_capnp::GrantState::Live,
+    });
+    let held = grant.authority.rights;
+    rights(held, to.init_rights(held.each().count() as u32));
+}
+
+fn rights(held: Rights, mut to: capnp::enum_list::Builder<'_, grant_capnp::Right>) {
+    for (at, right) in (0..).zip(held.each()) {
+        to.set(
+            at,
+            match right {
+                Right::Read => grant_capnp::Right::Read,
+                Right::Append => grant_capnp::Right::Append,
+                Right::Turn => grant_capnp::Right::Turn,
+                Right::Snapshot => grant_capnp::Right::Snapshot,
+                Right::Restore => grant_capnp::Right::Restore,
+                Right::Share => grant_capnp::Right::Share,
+                Right::Delegate => grant_capnp::Right::Delegate,
+                Right::Admin => grant_capnp::Right::Admin,
+            },
+        );
+    }
 }

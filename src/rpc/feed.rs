@@ -7,7 +7,10 @@
 use super::error::to_wire;
 use super::scope::{Claim, FeedTurn, Feeding};
 use super::{House, encode};
-use crate::engine::{Acknowledgement, Refusal, Submitted, Subscribing, Taken, TakingIn, Watched};
+use crate::clock::Clock;
+use crate::engine::{
+    Acknowledgement, Fallen, Refusal, Submitted, Subscribing, Taken, TakingIn, Watched,
+};
 use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_MS};
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{self, FeedPage, Stretch, TakeIn, Wish, lost_something};
@@ -35,6 +38,8 @@ enum Ended {
     Unreadable,
     #[error("a call on the sink failed: {0}")]
     Sink(String),
+    #[error(transparent)]
+    Fallen(#[from] Fallen),
     /// There is nobody to be told.
     #[error("the connection is over")]
     Over,
@@ -47,6 +52,7 @@ impl Ended {
             Ended::Taken => Some(Code::SubscriptionTaken),
             Ended::Unreadable => Some(Code::Internal),
             Ended::Sink(_) => Some(Code::SinkFailed),
+            Ended::Fallen(fallen) => Some(fallen.code()),
             Ended::Over => None,
         }
     }
@@ -112,6 +118,7 @@ pub(super) async fn begin(
         calls: FuturesOrdered::new(),
         taking_in: None,
         heartbeat,
+        clock: house.clock.clone(),
     };
     let task = tokio::task::spawn_local(feed.run());
     claim.keep_feed(Feeding { _task: AbortOnDropHandle::new(task), sink, _place: place });
@@ -167,6 +174,7 @@ struct Feed {
     /// What is kept below a floor is being taken in, after a gap.
     taking_in: Option<(TakeIn, TakingIn)>,
     heartbeat: Duration,
+    clock: Arc<dyn Clock>,
 }
 
 impl Feed {
@@ -187,6 +195,7 @@ impl Feed {
             let turn = self.room().await?;
             self.changes.borrow_and_update();
             let after = self.progress.place.get();
+            self.claim.standing().check(|| self.clock.now_ms())?;
             if let Some(Durable { taken, .. }) = &self.durable
                 && !self.watched.is_held_by(taken.key, taken.holder)
             {
@@ -278,12 +287,18 @@ impl Feed {
             self.call(request.send().promise, Some(place));
         }
         let mut changes = self.changes.clone();
+        let standing = self.claim.standing().clone();
+        let until_expiry = standing
+            .expires_at_ms()
+            .map(|at_ms| Duration::from_millis(at_ms.saturating_sub(self.clock.now_ms())));
+        let longest = until_expiry.map_or(self.heartbeat, |left| left.min(self.heartbeat));
         loop {
             tokio::select! {
                 biased;
+                () = standing.revoked() => return Err(Fallen::Revoked.into()),
                 // An error means that the engine is gone: the connection will be, too.
                 changed = changes.changed() => return changed.map_err(|_| Ended::Over),
-                beat = self.step(Some(self.heartbeat)) => {
+                beat = self.step(Some(longest)) => {
                     if beat? {
                         // Looks once more, says so again, and shows that the subscription is in use.
                         self.progress.caught_up.set(false);

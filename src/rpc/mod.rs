@@ -14,6 +14,7 @@ mod decode;
 mod encode;
 mod error;
 mod feed;
+mod object;
 mod order;
 mod project;
 mod root;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use scope::{Link, Scope};
 
+use crate::clock::Clock;
 use crate::engine::{Engine, Refusal, Registered, Registering, Submission, Submitted};
 use crate::limits::Limits;
 use crate::model::feed::Stretch;
@@ -38,6 +40,7 @@ use error::{Denied, to_wire};
 use order::UnderWay;
 use scope::{Carried, Claim};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// What every connection is served from; shared by all worker threads.
 #[derive(Clone)]
@@ -54,6 +57,10 @@ pub struct House {
     pub incarnation: u64,
     /// What a connection may ask for.
     pub limits: Limits,
+    /// Where refs say that the server is.
+    pub address: String,
+    /// What the time is.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// The object a new connection starts with. It carries no authority.
@@ -76,9 +83,15 @@ impl OnItsWay {
     }
 }
 
-/// Hands a batch to the engine, if the object may append. It is queued when this returns.
-fn submit(claim: &Claim, log: LogId, header: BatchHeader, ops: Vec<Op>) -> capnp::Result<OnItsWay> {
-    let house = claim.require(Right::Append)?;
+/// Hands a batch to the engine, if the object carries the right. It is queued when this returns.
+fn submit(
+    claim: &Claim,
+    right: Right,
+    log: LogId,
+    header: BatchHeader,
+    ops: Vec<Op>,
+) -> capnp::Result<OnItsWay> {
+    let house = claim.require(right)?;
     let carried = claim.carry(ops.len()).map_err(to_wire)?;
     let under_way = claim.order().begin();
     let submitted = house.engine.submit(Submission { grant: claim.grant(), log, header, ops });
@@ -94,7 +107,7 @@ fn submit_for_object(
     op: Op,
 ) -> capnp::Result<(OnItsWay, Claim)> {
     let place = claim.derive().map_err(to_wire)?;
-    Ok((submit(claim, log, header, vec![op])?, place))
+    Ok((submit(claim, Right::Append, log, header, vec![op])?, place))
 }
 
 /// Announces a run of a producer to the log of an object that may append. It is queued when this returns.

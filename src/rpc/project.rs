@@ -1,10 +1,12 @@
 //! `Project`: a directory and its sessions.
 
 use super::error::to_wire;
+use super::object::Object;
 use super::scope::Claim;
 use super::{decode, encode, feed, forget, made, register, session, submit_for_object};
 use crate::model::feed::Stretch;
-use crate::model::infos::{ObjectInfo, ProjectKey};
+use crate::model::grant::Held;
+use crate::model::infos::{ObjectInfo, ObjectKind, ProjectKey};
 use crate::model::ledger::Made;
 use crate::wire::root_capnp::project;
 use std::rc::Rc;
@@ -18,6 +20,16 @@ pub(super) fn client(claim: Claim, key: ProjectKey) -> project::Client {
     capnp_rpc::new_client(Project { claim, key })
 }
 
+impl Object for Project {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    fn held(&self) -> Held {
+        Held { kind: ObjectKind::Project, log: self.key.log }
+    }
+}
+
 impl project::Server for Project {
     async fn info(
         self: Rc<Self>,
@@ -28,7 +40,7 @@ impl project::Server for Project {
         let house = self.claim.require_read().await?;
         let live = self.claim.live(&house, self.key.log);
         let asked = live.info(house.readers.project_info(self.key.log)).await;
-        let info = asked.map_err(to_wire)?;
+        let info = self.claim.ask(async { asked }).await?;
         let ObjectInfo::Project(info) = &*info else { return Err(super::impossible()) };
         encode::project_info(info, results.get().init_project());
         Ok(())
@@ -60,7 +72,7 @@ impl project::Server for Project {
         let id = decode::session_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
         drop(params);
         let house = self.claim.require_read().await?;
-        let key = house.readers.session(self.key.log, id).await.map_err(to_wire)?;
+        let key = self.claim.ask(house.readers.session(self.key.log, id)).await?;
         let claim = self.claim.derive().map_err(to_wire)?;
         results.get().set_session(session::client(claim, key));
         Ok(())
@@ -75,7 +87,7 @@ impl project::Server for Project {
         drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
-        let found = house.readers.sessions(self.key.log, page).await.map_err(to_wire)?;
+        let found = self.claim.ask(house.readers.sessions(self.key.log, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_sessions(found.items.len() as u32);

@@ -1,10 +1,13 @@
 //! `Root`: the server itself.
 
 use super::error::to_wire;
+use super::object::Object;
 use super::scope::Claim;
 use super::{decode, encode, feed, forget, made, project, register, submit_for_object};
 use crate::model::feed::Stretch;
+use crate::model::grant::Held;
 use crate::model::ids::LogId;
+use crate::model::infos::ObjectKind;
 use crate::model::ledger::Made;
 use crate::wire::root_capnp::root;
 use std::rc::Rc;
@@ -15,6 +18,16 @@ struct Root {
 
 pub(super) fn client(claim: Claim) -> root::Client {
     capnp_rpc::new_client(Root { claim })
+}
+
+impl Object for Root {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    fn held(&self) -> Held {
+        Held { kind: ObjectKind::Root, log: LogId::ROOT }
+    }
 }
 
 impl root::Server for Root {
@@ -45,7 +58,7 @@ impl root::Server for Root {
         let id = decode::project_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
         drop(params);
         let house = self.claim.require_read().await?;
-        let key = house.readers.project(id).await.map_err(to_wire)?;
+        let key = self.claim.ask(house.readers.project(id)).await?;
         let claim = self.claim.derive().map_err(to_wire)?;
         results.get().set_project(project::client(claim, key));
         Ok(())
@@ -60,7 +73,7 @@ impl root::Server for Root {
         drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
-        let found = house.readers.projects(page).await.map_err(to_wire)?;
+        let found = self.claim.ask(house.readers.projects(page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_projects(found.items.len() as u32);

@@ -9,7 +9,7 @@ use super::House;
 use super::error::{Denied, to_wire};
 use super::feed;
 use super::order::Order;
-use crate::engine::LiveLog;
+use crate::engine::{LiveLog, Standing};
 use crate::limits::{
     ACKS_AT_ONCE_MAX, FEED_PAGES_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX,
     REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX,
@@ -17,6 +17,7 @@ use crate::limits::{
 use crate::model::code::Code;
 use crate::model::ids::{GrantKey, LogId};
 use crate::model::rights::{Right, Rights};
+use crate::queries::QueryError;
 use crate::wire::feed_capnp::sink;
 use futures::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
@@ -120,11 +121,17 @@ pub(super) struct Claim {
     order: Rc<Order>,
     grant: GrantKey,
     rights: Rights,
+    standing: Arc<Standing>,
 }
 
 impl Claim {
-    /// A place for one more object.
-    pub(super) fn new(scope: &Rc<Scope>, grant: GrantKey, rights: Rights) -> Result<Self, Denied> {
+    /// A place for one more object, held under a grant that was found to stand.
+    pub(super) fn new(
+        scope: &Rc<Scope>,
+        grant: GrantKey,
+        rights: Rights,
+        standing: Arc<Standing>,
+    ) -> Result<Self, Denied> {
         let held = scope.objects.get();
         if held >= scope.objects_max {
             return Err(Denied::TooManyObjects);
@@ -135,20 +142,53 @@ impl Claim {
         }
         let number = scope.claims.get();
         scope.claims.set(number + 1);
-        Ok(Self { scope: scope.clone(), number, order: Rc::default(), grant, rights })
+        Ok(Self { scope: scope.clone(), number, order: Rc::default(), grant, rights, standing })
     }
 
     /// A place for an object reached through this one, with the same authority.
     pub(super) fn derive(&self) -> Result<Self, Denied> {
-        Self::new(&self.scope, self.grant, self.rights)
+        self.derive_under(self.grant, self.rights, self.standing.clone())
+    }
+
+    /// A place for an object reached through this one, under a grant of its own.
+    pub(super) fn derive_under(
+        &self,
+        grant: GrantKey,
+        rights: Rights,
+        standing: Arc<Standing>,
+    ) -> Result<Self, Denied> {
+        Self::new(&self.scope, grant, rights, standing)
+    }
+
+    /// The server, if the grant still stands.
+    pub(super) fn house(&self) -> Result<Rc<House>, capnp::Error> {
+        let house = self.scope.house().map_err(to_wire)?;
+        self.standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
+        Ok(house)
+    }
+
+    /// Waits for the answer to a question. Whoever lost the authority meanwhile does not get it.
+    pub(super) async fn ask<T>(
+        &self,
+        question: impl Future<Output = Result<T, QueryError>>,
+    ) -> capnp::Result<T> {
+        let answer = question.await;
+        self.house()?;
+        answer.map_err(to_wire)
+    }
+
+    /// What is shared by all who hold something under the same grant.
+    pub(super) fn standing(&self) -> &Arc<Standing> {
+        &self.standing
     }
 
     /// The server, if this object may do that.
     pub(super) fn require(&self, right: Right) -> Result<Rc<House>, capnp::Error> {
-        if !self.rights.contains(right) {
-            return Err(to_wire(Denied::Right(right)));
+        let house = self.house()?;
+        match self.rights.contains(right) {
+            true => Ok(house),
+            false => Err(to_wire(Denied::Right(right))),
         }
-        self.scope.house().map_err(to_wire)
     }
 
     /// The server, if this object may be read, once the changes sent before through this object are

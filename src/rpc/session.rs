@@ -1,10 +1,12 @@
 //! `Session`: one log.
 
 use super::error::to_wire;
+use super::object::Object;
 use super::scope::Claim;
 use super::{decode, encode, feed, forget, register, submit, writer};
 use crate::model::feed::Stretch;
-use crate::model::infos::{ObjectInfo, SessionKey};
+use crate::model::grant::Held;
+use crate::model::infos::{ObjectInfo, ObjectKind, SessionKey};
 use crate::model::rights::Right;
 use crate::wire::session_capnp::session;
 use std::rc::Rc;
@@ -18,6 +20,16 @@ pub(super) fn client(claim: Claim, key: SessionKey) -> session::Client {
     capnp_rpc::new_client(Session { claim, key })
 }
 
+impl Object for Session {
+    fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    fn held(&self) -> Held {
+        Held { kind: ObjectKind::Session, log: self.key.log }
+    }
+}
+
 impl session::Server for Session {
     async fn info(
         self: Rc<Self>,
@@ -28,7 +40,7 @@ impl session::Server for Session {
         let house = self.claim.require_read().await?;
         let live = self.claim.live(&house, self.key.log);
         let asked = live.info(house.readers.session_info(self.key.log)).await;
-        let info = asked.map_err(to_wire)?;
+        let info = self.claim.ask(async { asked }).await?;
         let ObjectInfo::Session(info) = &*info else { return Err(super::impossible()) };
         encode::session_info(info, results.get().init_session());
         Ok(())
@@ -39,9 +51,9 @@ impl session::Server for Session {
         params: session::AppendParams,
         mut results: session::AppendResults,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let submitted = decode::append(params.get())
-            .map_err(to_wire)
-            .and_then(|(header, ops)| submit(&self.claim, self.key.log, header, ops));
+        let submitted = decode::append(params.get()).map_err(to_wire).and_then(|(header, ops)| {
+            submit(&self.claim, Right::Append, self.key.log, header, ops)
+        });
         drop(params);
         async move {
             let submitted = submitted?;
@@ -62,7 +74,7 @@ impl session::Server for Session {
         drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
-        let found = house.readers.messages(self.key.log, page).await.map_err(to_wire)?;
+        let found = self.claim.ask(house.readers.messages(self.key.log, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_messages(found.items.len() as u32);

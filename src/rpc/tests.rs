@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::SystemClock;
+use crate::model::grant::Authority;
 use crate::model::ids::{GrantId, OpId};
 use crate::model::infos::ObjectKind;
 use crate::model::rights::Rights;
@@ -9,6 +10,7 @@ use crate::model::sturdy_ref::{Secret, SturdyRef};
 use crate::store::{Store, grants, meta};
 use crate::wire::bowline_capnp::{op_header, registration, vat};
 use crate::wire::feed_capnp::sink;
+use crate::wire::grant_capnp::object;
 use crate::wire::root_capnp::{project, root};
 use crate::wire::session_capnp::session;
 use capnp::capability::{FromClientHook, Promise};
@@ -64,11 +66,13 @@ fn inside() -> Inside {
             let sturdy_ref = SturdyRef { address: String::new(), grant: GrantId([n; 16]), secret };
             let grant = grants::NewGrant {
                 id: sturdy_ref.grant,
-                verifier: sturdy_ref.secret.verifier(&VerifierKey(KEY)),
+                verifier: Some(sturdy_ref.secret.verifier(&VerifierKey(KEY))),
                 kind: ObjectKind::Root,
                 log: LogId::ROOT,
-                rights,
+                authority: Authority { rights, expires_at_ms: None, depth: 0 },
                 label: "test",
+                actor: "",
+                parent: None,
             };
             grants::create(&tx, &grant, 1).unwrap();
             (rights, sturdy_ref)
@@ -85,6 +89,8 @@ fn inside() -> Inside {
         verifier_key: VerifierKey(KEY),
         incarnation: 1,
         limits,
+        address: "here:1".into(),
+        clock: Arc::new(SystemClock),
     };
     Inside { house: Rc::new(house), _dir: dir, granted }
 }
@@ -145,56 +151,56 @@ macro_rules! sent {
 }
 
 /// Every method of every object with authority, and the right it needs. `Vat` has none to check.
-const METHODS: &[(&str, Right, Try)] = &[
-    ("Root.openProject", Right::Append, |root, _, _, n| sent!(open_project(root, n))),
-    ("Root.project", Right::Read, |root, _, _, _| {
+const METHODS: &[(&str, Option<Right>, Try)] = &[
+    ("Root.openProject", Some(Right::Append), |root, _, _, n| sent!(open_project(root, n))),
+    ("Root.project", Some(Right::Read), |root, _, _, _| {
         let mut request = root.project_request();
         request.get().set_id("p");
         sent!(request)
     }),
-    ("Root.projects", Right::Read, |root, _, _, _| sent!(root.projects_request())),
-    ("Root.register", Right::Append, |root, _, _, n| {
+    ("Root.projects", Some(Right::Read), |root, _, _, _| sent!(root.projects_request())),
+    ("Root.register", Some(Right::Append), |root, _, _, n| {
         let mut request = root.register_request();
         registration(request.get().init_registration(), n);
         sent!(request)
     }),
-    ("Root.feed", Right::Read, |root, _, _, _| {
+    ("Root.feed", Some(Right::Read), |root, _, _, _| {
         let mut request = root.feed_request();
         request.get().set_sink(deaf());
         sent!(request)
     }),
-    ("Root.forgetSubscription", Right::Read, |root, _, _, _| {
+    ("Root.forgetSubscription", Some(Right::Read), |root, _, _, _| {
         let mut request = root.forget_subscription_request();
         request.get().set_name("n");
         sent!(request)
     }),
-    ("Project.info", Right::Read, |_, project, _, _| sent!(project.info_request())),
-    ("Project.createSession", Right::Append, |_, project, _, n| {
+    ("Project.info", Some(Right::Read), |_, project, _, _| sent!(project.info_request())),
+    ("Project.createSession", Some(Right::Append), |_, project, _, n| {
         sent!(create_session(project, n.wrapping_add(100)))
     }),
-    ("Project.session", Right::Read, |_, project, _, _| {
+    ("Project.session", Some(Right::Read), |_, project, _, _| {
         let mut request = project.session_request();
         request.get().set_id("s");
         sent!(request)
     }),
-    ("Project.sessions", Right::Read, |_, project, _, _| sent!(project.sessions_request())),
-    ("Project.register", Right::Append, |_, project, _, n| {
+    ("Project.sessions", Some(Right::Read), |_, project, _, _| sent!(project.sessions_request())),
+    ("Project.register", Some(Right::Append), |_, project, _, n| {
         let mut request = project.register_request();
         registration(request.get().init_registration(), n);
         sent!(request)
     }),
-    ("Project.feed", Right::Read, |_, project, _, _| {
+    ("Project.feed", Some(Right::Read), |_, project, _, _| {
         let mut request = project.feed_request();
         request.get().set_sink(deaf());
         sent!(request)
     }),
-    ("Project.forgetSubscription", Right::Read, |_, project, _, _| {
+    ("Project.forgetSubscription", Some(Right::Read), |_, project, _, _| {
         let mut request = project.forget_subscription_request();
         request.get().set_name("n");
         sent!(request)
     }),
-    ("Session.info", Right::Read, |_, _, session, _| sent!(session.info_request())),
-    ("Session.append", Right::Append, |_, _, session, n| {
+    ("Session.info", Some(Right::Read), |_, _, session, _| sent!(session.info_request())),
+    ("Session.append", Some(Right::Append), |_, _, session, n| {
         let mut request = session.append_request();
         let mut batch = request.get().init_batch();
         batch.set_producer(&[n; 16]);
@@ -205,25 +211,25 @@ const METHODS: &[(&str, Right, Try)] = &[
         op.init_put_message();
         sent!(request)
     }),
-    ("Session.messages", Right::Read, |_, _, session, _| sent!(session.messages_request())),
-    ("Session.register", Right::Append, |_, _, session, n| {
+    ("Session.messages", Some(Right::Read), |_, _, session, _| sent!(session.messages_request())),
+    ("Session.register", Some(Right::Append), |_, _, session, n| {
         let mut request = session.register_request();
         registration(request.get().init_registration(), n);
         sent!(request)
     }),
-    ("Session.writer", Right::Append, |_, _, session, n| sent!(writer(session, n))),
-    ("Session.feed", Right::Read, |_, _, session, _| {
+    ("Session.writer", Some(Right::Append), |_, _, session, n| sent!(writer(session, n))),
+    ("Session.feed", Some(Right::Read), |_, _, session, _| {
         let mut request = session.feed_request();
         request.get().set_sink(deaf());
         sent!(request)
     }),
-    ("Session.forgetSubscription", Right::Read, |_, _, session, _| {
+    ("Session.forgetSubscription", Some(Right::Read), |_, _, session, _| {
         let mut request = session.forget_subscription_request();
         request.get().set_name("n");
         sent!(request)
     }),
     // A streaming call says only that more may be sent; the one behind it hears what became of it.
-    ("Writer.write", Right::Append, |_, _, session, n| {
+    ("Writer.write", Some(Right::Append), |_, _, session, n| {
         let writer = writer(session, n).send().pipeline.get_writer();
         let mut request = writer.write_request();
         let mut op = request.get().init_op();
@@ -235,15 +241,40 @@ const METHODS: &[(&str, Right, Try)] = &[
             writer.flush_request().send().promise.await.map(|_| ())
         })
     }),
-    ("Writer.flush", Right::Append, |_, _, session, n| {
+    ("Writer.flush", Some(Right::Append), |_, _, session, n| {
         sent!(writer(session, n).send().pipeline.get_writer().flush_request())
     }),
-    ("Subscription.status", Right::Read, |_, _, session, _| {
+    ("Subscription.status", Some(Right::Read), |_, _, session, _| {
         let mut request = session.feed_request();
         request.get().set_sink(deaf());
         sent!(request.send().pipeline.get_subscription().status_request())
     }),
+    ("Object.describe", None, |_, _, session, _| sent!(object(session).describe_request())),
+    ("Object.attenuate", Some(Right::Delegate), |_, _, session, n| {
+        let mut request = object(session).attenuate_request();
+        header(request.get().init_op(), n.wrapping_add(110));
+        sent!(request)
+    }),
+    ("Object.save", Some(Right::Delegate), |_, _, session, n| {
+        let mut request = object(session).save_request();
+        header(request.get().init_op(), n.wrapping_add(120));
+        request.get().set_seed(&[n; 32]);
+        sent!(request)
+    }),
+    ("Object.grants", Some(Right::Delegate), |_, _, session, _| {
+        sent!(object(session).grants_request())
+    }),
+    ("Object.revoke", Some(Right::Delegate), |_, _, session, n| {
+        let mut request = object(session).revoke_request();
+        header(request.get().init_op(), n.wrapping_add(130));
+        request.get().set_grant(&[99; 16]);
+        sent!(request)
+    }),
 ];
+
+fn object(session: &session::Client) -> object::Client {
+    FromClientHook::new(session.client.hook.clone())
+}
 
 /// Methods of yours, which the server calls.
 const OF_CLIENTS: &[&str] = &["Sink.events", "Sink.caughtUp", "Sink.gap", "Sink.ended"];
@@ -294,9 +325,12 @@ fn every_method_needs_its_right_and_nothing_else() {
         let session_key = inside.house.readers.session(project_key.log, session_id).await.unwrap();
 
         for ((rights, sturdy_ref), n) in inside.granted.iter().zip(1u8..) {
-            let found = inside.house.readers.redeem(sturdy_ref.clone(), VerifierKey(KEY)).await;
+            let found = inside.house.readers.redeem(sturdy_ref.clone(), VerifierKey(KEY), 1).await;
             let grant = found.unwrap().unwrap().grant;
-            let claim = || Claim::new(&scope, grant, *rights).ok().unwrap();
+            let claim = || {
+                let standing = inside.house.engine.stand(grant);
+                Claim::new(&scope, grant, *rights, standing).ok().unwrap()
+            };
             let root = super::root::client(claim());
             let project = super::project::client(claim(), project_key.clone());
             let session = super::session::client(claim(), session_key.clone());
@@ -305,7 +339,8 @@ fn every_method_needs_its_right_and_nothing_else() {
                     Ok(()) => false,
                     Err(error) => error.extra.contains("bowline/not-permitted"),
                 };
-                assert_eq!(denied, !rights.contains(*right), "{name} with {rights:?}");
+                let needed = right.is_some_and(|right| !rights.contains(right));
+                assert_eq!(denied, needed, "{name} with {rights:?}");
             }
         }
     });
@@ -317,6 +352,7 @@ fn the_table_of_methods_is_complete() {
         include_str!("../../schema/root.capnp"),
         include_str!("../../schema/session.capnp"),
         include_str!("../../schema/feed.capnp"),
+        include_str!("../../schema/grant.capnp"),
     ];
     let mut declared = Vec::new();
     let mut interface = String::new();
@@ -386,7 +422,8 @@ fn objects_are_counted_and_given_back() {
     house.limits.objects_max = 2;
     let told = Rc::new(RefCell::new(Vec::new()));
     let scope = Scope::new(Rc::new(house), Telling(told.clone()));
-    let claim = || Claim::new(&scope, crate::model::ids::GrantKey(1), Rights::all());
+    let key = crate::model::ids::GrantKey(1);
+    let claim = || Claim::new(&scope, key, Rights::all(), inside.house.engine.stand(key));
     let (one, two) = (claim().ok().unwrap(), claim().ok().unwrap());
     assert!(matches!(claim(), Err(Denied::TooManyObjects)));
     drop(one);
@@ -400,7 +437,9 @@ fn objects_are_counted_and_given_back() {
 fn ops_under_way_are_counted_and_given_back() {
     let inside = inside();
     let scope = Scope::new(inside.house.clone(), Alone);
-    let claim = Claim::new(&scope, crate::model::ids::GrantKey(1), Rights::all()).ok().unwrap();
+    let key = crate::model::ids::GrantKey(1);
+    let standing = inside.house.engine.stand(key);
+    let claim = Claim::new(&scope, key, Rights::all(), standing).ok().unwrap();
     let most = claim.carry(crate::limits::OPS_IN_FLIGHT_MAX).ok().unwrap();
     assert!(matches!(claim.carry(1), Err(Denied::TooManyOps)));
     drop(most);

@@ -39,9 +39,16 @@ impl vat::Server for Vat {
         let _turn = self.scope.turn_to_redeem().await;
         let house = self.scope.house().map_err(to_wire)?;
 
-        let asked = house.readers.redeem(sturdy_ref, house.verifier_key.clone()).await;
+        let now_ms = house.clock.now_ms();
+        let asked = house.readers.redeem(sturdy_ref, house.verifier_key.clone(), now_ms).await;
         let found = asked.map_err(to_wire)?.map_err(to_wire)?;
-        let claim = Claim::new(&self.scope, found.grant, found.rights).map_err(to_wire)?;
+        // First a place among those a revocation reaches, then the question whether it has come already.
+        let standing = house.engine.stand(found.grant);
+        let again = house.readers.granted(found.grant).await.map_err(to_wire)?;
+        standing.found(again.in_force);
+        standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
+        let claim =
+            Claim::new(&self.scope, found.grant, found.rights, standing).map_err(to_wire)?;
 
         let mut results = results.get();
         let (kind, object) = match found.object {

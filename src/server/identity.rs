@@ -1,5 +1,6 @@
 //! Who this server is, and the operator's key to it.
 
+use crate::model::grant::Authority;
 use crate::model::ids::{GrantId, LogId, RealmId};
 use crate::model::infos::ObjectKind;
 use crate::model::rights::Rights;
@@ -91,11 +92,13 @@ pub(super) fn keep_root_ref(
     let replaced = grants::revoke_root(&tx, now_ms)?;
     let grant = grants::NewGrant {
         id: fresh.grant,
-        verifier: fresh.secret.verifier(&me.verifier_key),
+        verifier: Some(fresh.secret.verifier(&me.verifier_key)),
         kind: ObjectKind::Root,
         log: LogId::ROOT,
-        rights: Rights::all(),
+        authority: Authority { rights: Rights::all(), expires_at_ms: None, depth: 0 },
         label: "operator",
+        actor: "",
+        parent: None,
     };
     grants::create(&tx, &grant, now_ms)?;
     tx.commit()?;

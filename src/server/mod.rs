@@ -141,7 +141,7 @@ pub async fn run(
     let limits = settings.limits.clone();
     let readers = Readers::start(&path, settings.workers.max(2), limits.queue_reads_max)?;
     let (fatal, mut on_fatal) = mpsc::channel(1);
-    let sweep_clock = clock.clone();
+    let (sweep_clock, house_clock) = (clock.clone(), clock.clone());
     let (engine, writer) = Engine::start(store, &limits, clock, move |why| {
         let _ = fatal.try_send(why.to_string());
     })?;
@@ -152,6 +152,8 @@ pub async fn run(
         verifier_key: me.verifier_key,
         incarnation: me.incarnation,
         limits: limits.clone(),
+        address: listeners.ref_address(),
+        clock: house_clock,
     };
 
     let (phase, phases) = watch::channel(Phase::Serving);

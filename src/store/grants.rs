@@ -1,11 +1,13 @@
 //! Table `grants`: recorded authority.
 
-use super::{Read, StoreError, Tx, sql_int};
-use crate::model::ids::{GrantId, GrantKey, LogId};
+use super::{Read, StoreError, Tx, from_sql_int, sql_int};
+use crate::model::grant::Authority;
+use crate::model::ids::{Cursor, GrantId, GrantKey, LogId};
 use crate::model::infos::ObjectKind;
+use crate::model::page::{Page, Paged};
 use crate::model::rights::Rights;
 use crate::model::sturdy_ref::Verifier;
-use rusqlite::OptionalExtension;
+use rusqlite::{OptionalExtension, Row};
 
 /// A grant as it is stored.
 #[derive(Debug, Clone)]
@@ -19,9 +21,19 @@ pub struct Grant {
     /// That object's log.
     pub log: LogId,
     /// What its holder may do.
-    pub rights: Rights,
+    pub authority: Authority,
     /// Whether it was taken back.
     pub revoked: bool,
+    /// Its public name.
+    pub id: GrantId,
+    /// What it is for.
+    pub label: String,
+    /// Whom it is for.
+    pub actor: String,
+    /// Whether there is a ref for it.
+    pub saved: bool,
+    /// When it was made.
+    pub created_at_ms: u64,
 }
 
 /// A grant to be stored.
@@ -29,86 +41,188 @@ pub struct Grant {
 pub struct NewGrant<'a> {
     /// The public half of its ref.
     pub id: GrantId,
-    /// What fits the secret half.
-    pub verifier: Verifier,
+    /// What fits the secret half; none if there is no ref for it.
+    pub verifier: Option<Verifier>,
     /// What kind of object it is for.
     pub kind: ObjectKind,
     /// That object's log.
     pub log: LogId,
     /// What its holder may do.
-    pub rights: Rights,
+    pub authority: Authority,
     /// What it is for, for people.
     pub label: &'a str,
+    /// Whom it is for.
+    pub actor: &'a str,
+    /// The grant it is derived from.
+    pub parent: Option<GrantKey>,
 }
 
 /// Records a grant.
 pub fn create(tx: &Tx<'_>, grant: &NewGrant<'_>, now_ms: u64) -> Result<GrantKey, StoreError> {
+    // No secret has this hash; whether there is one at all is told apart.
+    let nothing = Verifier::from_bytes([0; 32]);
     tx.conn
         .prepare_cached(
-            "INSERT INTO grants (public_id, verifier, object_kind, object_log, rights, label, created_at_ms)
-             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO grants (public_id, verifier, object_kind, object_log, rights, label, created_at_ms,
+                                 parent, depth, actor, expires_at_ms, saved)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute((
             grant.id.0,
-            grant.verifier.as_bytes(),
+            grant.verifier.unwrap_or(nothing).as_bytes(),
             grant.kind as i64,
             grant.log.0,
-            grant.rights.bits(),
+            grant.authority.rights.bits(),
             grant.label,
             sql_int(now_ms),
+            grant.parent.map(|parent| parent.0),
+            grant.authority.depth,
+            grant.actor,
+            grant.authority.expires_at_ms.map(sql_int),
+            grant.verifier.is_some(),
         ))?;
     Ok(GrantKey(tx.conn.last_insert_rowid()))
 }
 
+const COLUMNS: &str = "grants.id, verifier, object_kind, object_log, rights, expires_at_ms, depth,
+    revoked_at_ms IS NOT NULL, public_id, label, actor, saved, created_at_ms";
+
 /// The grant with this public id.
 pub fn by_id(read: &Read<'_>, id: GrantId) -> Result<Option<Grant>, StoreError> {
-    let row = read
+    read.conn
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM grants WHERE public_id = ?"))?
+        .query_row([id.0], |row| Ok(from_row(row)))
+        .optional()?
+        .transpose()
+}
+
+/// The grant with this row.
+pub fn get(read: &Read<'_>, key: GrantKey) -> Result<Option<Grant>, StoreError> {
+    read.conn
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM grants WHERE id = ?"))?
+        .query_row([key.0], |row| Ok(from_row(row)))
+        .optional()?
+        .transpose()
+}
+
+/// A grant that was derived from another one, and the public name of that one.
+#[derive(Debug, Clone)]
+pub struct Derived {
+    /// The grant.
+    pub grant: Grant,
+    /// The one right above it.
+    pub parent: GrantId,
+    /// The public name of its object; empty for the server.
+    pub object_id: String,
+}
+
+/// A page of everything derived from a grant, in the order it was made.
+pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Derived>, StoreError> {
+    // A grant is always made after the one it is derived from.
+    let (order, bound) = match page.newest_first() {
+        false => ("ORDER BY grants.id", "grants.id >= ?2"),
+        true => ("ORDER BY grants.id DESC", "grants.id <= ?2"),
+    };
+    let mut query = read.conn.prepare_cached(&format!(
+        "WITH RECURSIVE below (id) AS (
+           SELECT id FROM grants WHERE parent = ?1
+           UNION ALL SELECT grants.id FROM grants JOIN below ON grants.parent = below.id)
+         SELECT {COLUMNS},
+           (SELECT public_id FROM grants AS above WHERE above.id = grants.parent),
+           coalesce((SELECT sessions.id FROM sessions WHERE sessions.log = object_log),
+                    (SELECT projects.id FROM projects WHERE projects.log = object_log), '')
+         FROM below JOIN grants ON grants.id = below.id WHERE {bound} {order} LIMIT ?3"
+    ))?;
+    let mut rows = query.query((from.0, page.bound(), page.limit() + 1))?;
+    super::paged(
+        &mut rows,
+        page,
+        |row| {
+            Ok(Derived {
+                grant: from_row(row)?,
+                parent: GrantId(row.get(13)?),
+                object_id: row.get(14)?,
+            })
+        },
+        |derived| (Cursor(from_sql_int(derived.grant.key.0)), derived.grant.label.len() + 128),
+    )
+}
+
+fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
+    let kind = match row.get::<_, i64>(2)? {
+        0 => ObjectKind::Root,
+        1 => ObjectKind::Project,
+        2 => ObjectKind::Session,
+        other => return Err(StoreError::odd("grants", format_args!("object kind {other}"))),
+    };
+    Ok(Grant {
+        key: GrantKey(row.get(0)?),
+        verifier: Verifier::from_bytes(row.get(1)?),
+        kind,
+        log: LogId(row.get(3)?),
+        authority: Authority {
+            rights: Rights::from_bits(row.get(4)?),
+            expires_at_ms: row.get::<_, Option<i64>>(5)?.map(from_sql_int),
+            depth: row.get(6)?,
+        },
+        revoked: row.get(7)?,
+        id: GrantId(row.get(8)?),
+        label: row.get(9)?,
+        actor: row.get(10)?,
+        saved: row.get(11)?,
+        created_at_ms: from_sql_int(row.get(12)?),
+    })
+}
+
+/// Whether and until when a grant is in force: none if it was taken back or never given, otherwise when
+/// it ends by itself, if it does.
+pub fn in_force(read: &Read<'_>, key: GrantKey) -> Result<Option<Option<u64>>, StoreError> {
+    let found = read
         .conn
-        .prepare_cached(
-            "SELECT id, verifier, object_kind, object_log, rights, revoked_at_ms IS NOT NULL
-             FROM grants WHERE public_id = ?",
-        )?
-        .query_row([id.0], |row| {
-            Ok((
-                GrantKey(row.get(0)?),
-                Verifier::from_bytes(row.get(1)?),
-                row.get::<_, i64>(2)?,
-                LogId(row.get(3)?),
-                Rights::from_bits(row.get(4)?),
-                row.get(5)?,
-            ))
+        .prepare_cached("SELECT revoked_at_ms IS NULL, expires_at_ms FROM grants WHERE id = ?")?
+        .query_row([key.0], |row| {
+            Ok((row.get::<_, bool>(0)?, row.get::<_, Option<i64>>(1)?.map(from_sql_int)))
         })
         .optional()?;
-    row.map(|(key, verifier, kind, log, rights, revoked)| {
-        let kind = match kind {
-            0 => ObjectKind::Root,
-            1 => ObjectKind::Project,
-            2 => ObjectKind::Session,
-            other => return Err(StoreError::odd("grants", format_args!("object kind {other}"))),
-        };
-        Ok(Grant { key, verifier, kind, log, rights, revoked })
-    })
-    .transpose()
+    Ok(found.and_then(|(live, expires_at_ms)| live.then_some(expires_at_ms)))
 }
 
-/// Whether a grant is still in force.
-pub fn is_live(read: &Read<'_>, key: GrantKey) -> Result<bool, StoreError> {
-    Ok(read
-        .conn
-        .prepare_cached("SELECT revoked_at_ms IS NULL FROM grants WHERE id = ?")?
-        .query_row([key.0], |row| row.get(0))
-        .optional()?
-        .unwrap_or(false))
+/// Whether a grant is another one, or was derived from it.
+pub fn stems_from(read: &Read<'_>, key: GrantKey, from: GrantKey) -> Result<bool, StoreError> {
+    let mut above = read.conn.prepare_cached("SELECT parent FROM grants WHERE id = ?")?;
+    let mut next = Some(key.0);
+    while let Some(at) = next {
+        if at == from.0 {
+            return Ok(true);
+        }
+        next = above.query_row([at], |row| row.get::<_, Option<i64>>(0)).optional()?.flatten();
+    }
+    Ok(false)
 }
 
-/// Takes back every grant for the root; returns how many were still in force.
+/// Takes a grant back with everything derived from it; those that were still in force.
+pub fn revoke(tx: &Tx<'_>, key: GrantKey, now_ms: u64) -> Result<Vec<GrantKey>, StoreError> {
+    let mut query = tx.conn.prepare_cached(
+        "WITH RECURSIVE cut (id) AS (
+           SELECT ?1 UNION ALL SELECT grants.id FROM grants JOIN cut ON grants.parent = cut.id)
+         UPDATE grants SET revoked_at_ms = ?2 WHERE id IN cut AND revoked_at_ms IS NULL RETURNING id",
+    )?;
+    let cut = query.query_map((key.0, sql_int(now_ms)), |row| row.get(0).map(GrantKey))?;
+    Ok(cut.collect::<Result<_, _>>()?)
+}
+
+/// Takes back the operator's own grants, with everything derived from them; how many were still in force.
 pub fn revoke_root(tx: &Tx<'_>, now_ms: u64) -> Result<usize, StoreError> {
-    Ok(tx
-        .conn
-        .prepare_cached(
-            "UPDATE grants SET revoked_at_ms = ? WHERE object_kind = 0 AND revoked_at_ms IS NULL",
-        )?
-        .execute([sql_int(now_ms)])?)
+    let mut query = tx.conn.prepare_cached(
+        "SELECT id FROM grants WHERE parent IS NULL AND object_kind = 0 AND revoked_at_ms IS NULL",
+    )?;
+    let own: Vec<GrantKey> =
+        query.query_map([], |row| row.get(0).map(GrantKey))?.collect::<Result<_, _>>()?;
+    let mut cut = 0;
+    for key in own {
+        cut += revoke(tx, key, now_ms)?.len();
+    }
+    Ok(cut)
 }
 
 #[cfg(test)]
@@ -122,24 +236,43 @@ mod tests {
         let (_dir, mut store) = testing::store();
         let tx = store.begin().unwrap();
         let verifier = Secret::new([5; 32]).verifier(&VerifierKey([2; 32]));
-        let new = NewGrant {
-            id: GrantId([3; 16]),
-            verifier,
+        let authority = Authority { rights: Rights::all(), expires_at_ms: Some(9), depth: 0 };
+        let new = |n: u8, parent: Option<GrantKey>| NewGrant {
+            id: GrantId([n; 16]),
+            verifier: Some(verifier).filter(|_| n == 3),
             kind: ObjectKind::Root,
             log: LogId::ROOT,
-            rights: Rights::all(),
+            authority,
             label: "operator",
+            actor: "ada",
+            parent,
         };
-        let key = create(&tx, &new, 1).unwrap();
-        let found = by_id(&tx, new.id).unwrap().unwrap();
-        assert_eq!((found.key, found.verifier, found.kind), (key, verifier, ObjectKind::Root));
-        assert_eq!((found.log, found.rights, found.revoked), (LogId::ROOT, Rights::all(), false));
-        assert!(is_live(&tx, key).unwrap());
+        let make = |n, parent| create(&tx, &new(n, parent), 1).unwrap();
+        let top = make(3, None);
+        let found = by_id(&tx, GrantId([3; 16])).unwrap().unwrap();
+        assert_eq!((found.key, found.verifier, found.kind), (top, verifier, ObjectKind::Root));
+        assert_eq!((found.log, found.authority, found.revoked), (LogId::ROOT, authority, false));
+        assert_eq!((&*found.label, &*found.actor, found.saved), ("operator", "ada", true));
+        assert_eq!(in_force(&tx, top).unwrap(), Some(Some(9)));
         assert!(by_id(&tx, GrantId([4; 16])).unwrap().is_none());
 
-        assert_eq!(revoke_root(&tx, 2).unwrap(), 1);
+        // top → a → b, top → c
+        let (a, c) = (make(5, Some(top)), make(7, Some(top)));
+        let b = make(6, Some(a));
+        assert!(stems_from(&tx, b, top).unwrap() && stems_from(&tx, b, b).unwrap());
+        assert!(!stems_from(&tx, a, b).unwrap() && !stems_from(&tx, b, c).unwrap());
+        let page = |limit| derived(&tx, top, Page::new(0, limit, false)).unwrap();
+        let keys: Vec<_> = page(10).items.iter().map(|it| (it.grant.key, it.parent.0[0])).collect();
+        assert_eq!(keys, [(a, 3), (c, 3), (b, 5)]);
+        assert!(page(2).more && !page(3).more);
+        let mut cut = revoke(&tx, a, 2).unwrap();
+        cut.sort_by_key(|key| key.0);
+        assert_eq!(cut, [a, b]);
+        assert_eq!(revoke(&tx, a, 3).unwrap(), [], "there is nothing left to cut");
+        assert_eq!((in_force(&tx, b).unwrap(), in_force(&tx, c).unwrap()), (None, Some(Some(9))));
+
+        assert_eq!(revoke_root(&tx, 2).unwrap(), 2, "itself and what is left below it");
         assert_eq!(revoke_root(&tx, 3).unwrap(), 0);
-        assert!(!is_live(&tx, key).unwrap() && by_id(&tx, new.id).unwrap().unwrap().revoked);
-        assert!(!is_live(&tx, GrantKey(99)).unwrap(), "an unknown grant is not in force");
+        assert_eq!(in_force(&tx, GrantKey(99)).unwrap(), None, "an unknown grant is not in force");
     }
 }

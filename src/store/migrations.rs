@@ -8,8 +8,11 @@ use rusqlite::Connection;
 use std::path::PathBuf;
 
 /// Never edit a step that was released: write a new one.
-const STEPS: &[&str] =
-    &[include_str!("migrations/0001_foundation.sql"), include_str!("migrations/0002_ledger.sql")];
+const STEPS: &[&str] = &[
+    include_str!("migrations/0001_foundation.sql"),
+    include_str!("migrations/0002_ledger.sql"),
+    include_str!("migrations/0003_grants.sql"),
+];
 
 /// Marks the file as ours in its header: "BOWL".
 const APPLICATION_ID: u32 = 0x424f_574c;

@@ -74,6 +74,8 @@ pub struct BareOp<'a> {
     pub cursor: Cursor,
     /// Under which name.
     pub op_id: OpId,
+    /// Under which authority.
+    pub granted: GrantKey,
     /// When.
     pub at_ms: u64,
     /// What it says.
@@ -92,7 +94,8 @@ pub fn each(
     mut take: impl FnMut(BareOp<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut query = read.conn.prepare(
-        "SELECT log, cursor, op_id, at_ms, kind, version, payload, replaces FROM ops ORDER BY position",
+        "SELECT log, cursor, op_id, at_ms, kind, version, payload, replaces, granted
+         FROM ops ORDER BY position",
     )?;
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {
@@ -105,6 +108,7 @@ pub fn each(
             version: row.get(5)?,
             payload: row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?,
             replaces: row.get::<_, Option<i64>>(7)?.map(|cursor| Cursor(from_sql_int(cursor))),
+            granted: GrantKey(row.get(8)?),
         })?;
     }
     Ok(())

@@ -76,7 +76,7 @@ fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<Replayed, StoreError
     let floors = logs::floors(tx)?;
     ops::each(tx, |op| {
         let said = Said::read(op.op_id, op.kind, op.version, op.payload)?;
-        let place = Place { log: op.log, cursor: op.cursor, now_ms: op.at_ms };
+        let place = Place { log: op.log, cursor: op.cursor, now_ms: op.at_ms, granted: op.granted };
         // Below the floor what was replaced is gone, and with it the knowledge of what it was.
         let whole = floors.get(&op.log).is_none_or(|floor| op.cursor > *floor);
         if whole && said.replaces(tx, place)? != op.replaces {

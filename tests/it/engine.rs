@@ -2,7 +2,7 @@
 
 use crate::model::{Author, Bench, Step, block_on};
 use bowline::clock::SystemClock;
-use bowline::engine::{Engine, Refusal};
+use bowline::engine::{Engine, Fallen, Refusal};
 use bowline::limits::Limits;
 use bowline::store::{Store, grants};
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ fn a_revoked_grant_is_refused_inside_the_transaction_even_for_a_repeat() {
     for first_seq in [1, 2] {
         let again = bench.submission(&step(first_seq));
         let answer = block_on(engine.submit(again).answer());
-        assert_eq!(answer, Err(Refusal::Revoked), "seq {first_seq}");
+        assert_eq!(answer, Err(Refusal::Fallen(Fallen::Revoked)), "seq {first_seq}");
     }
 }
 

@@ -49,6 +49,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("too-many-producers", "tests/it/ledger.rs"),
     ("cursor-ahead", "tests/it/feed.rs"),
     ("sink-failed", "tests/it/feed.rs"),
+    ("expired", "tests/it/grants.rs"),
+    ("grant-not-found", "tests/it/grants.rs"),
+    ("narrowing-malformed", "tests/it/grants.rs"),
+    ("too-deep", "tests/it/grants.rs"),
     ("subscription-taken", "tests/it/feed.rs"),
     ("too-many-subscriptions", "tests/it/feed.rs"),
 ];

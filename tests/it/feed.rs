@@ -100,6 +100,8 @@ pub fn said(event: event::Reader<'_>) -> String {
         event::MessageRemoved(id) => format!("rm {}", text(id)),
         event::TitleSet(title) => format!("title {}", text(title)),
         event::HistorySet(_) => "history".into(),
+        event::GrantMade(_) => "granted".into(),
+        event::GrantRevoked(_) => "revoked".into(),
     };
     format!("{} {what}", event.get_place())
 }

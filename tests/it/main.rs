@@ -20,6 +20,7 @@ mod errors;
 mod fanout;
 mod fault;
 mod feed;
+mod grants;
 mod hostile;
 mod ledger;
 mod model;

@@ -10,6 +10,7 @@ use bowline::engine::{Compacting, Engine, Refusal, Submission};
 use bowline::limits::Limits;
 use bowline::model::code::Coded;
 use bowline::model::conditions::Conditions;
+use bowline::model::grant::Authority;
 use bowline::model::ids::{Cursor, GrantId, GrantKey, LogId, MessageId, OpId, ProducerId, RealmId};
 use bowline::model::infos::{ObjectKind, Role};
 use bowline::model::ledger::{Ack, BatchHeader, Decision, Made, Mode, Outcome};
@@ -396,11 +397,13 @@ impl Bench {
         meta::create(&tx, RealmId([1; 16]), &key, 1).unwrap();
         let grant = grants::NewGrant {
             id: GrantId([1; 16]),
-            verifier: Secret::new([1; 32]).verifier(&VerifierKey(key)),
+            verifier: Some(Secret::new([1; 32]).verifier(&VerifierKey(key))),
             kind: ObjectKind::Root,
             log: LogId::ROOT,
-            rights: Rights::all(),
+            authority: Authority { rights: Rights::all(), expires_at_ms: None, depth: 0 },
             label: "test",
+            actor: "",
+            parent: None,
         };
         let grant = grants::create(&tx, &grant, 1).unwrap();
         tx.commit().unwrap();

@@ -9,7 +9,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("cli", &["server", "upkeep", "config", "clock"]),
     ("server", &["rpc", "upkeep", "engine", "queries", "transport", "store", "config", "clock"]),
     ("upkeep", &["engine", "queries", "ops", "store", "clock"]),
-    ("rpc", &["engine", "queries", "ops", "wire"]),
+    ("rpc", &["engine", "queries", "ops", "wire", "clock"]),
     ("transport", &[]),
     ("engine", &["ops", "store", "clock"]),
     ("queries", &["ops", "store"]),

@@ -4,16 +4,34 @@ use super::{Failed, authorise, room_for_producer, same_epoch};
 use crate::engine::command::Submission;
 use crate::engine::queue::Refusal;
 use crate::model::conditions::{Fate, Unmet};
-use crate::model::ids::Cursor;
+use crate::model::ids::{Cursor, GrantKey};
 use crate::model::ledger::{self, Ack, Decision, Mode, Outcome, ProducerState, Receipt};
 use crate::ops::{self, NotApplied, Op, Place, Refused};
 use crate::store::logs::LogState;
 use crate::store::{self, StoreError, Tx, producers::ProducerKey};
 use std::collections::BTreeMap;
 
-/// Applies a batch as far as the ledger lets it; also how the log was before.
-pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<(Ack, LogState), Failed> {
-    authorise(tx, batch.grant)?;
+/// What a batch came to.
+pub(super) struct Applied {
+    pub(super) ack: Ack,
+    /// How the log was before.
+    pub(super) log: LogState,
+    /// Grants that stand no more.
+    pub(super) cut: Vec<GrantKey>,
+}
+
+/// What was decided about ops that were not decided before.
+struct Decided {
+    decisions: Vec<Decision>,
+    /// Where the log ends then, and how many bytes were added to it.
+    head: Cursor,
+    bytes: u64,
+    cut: Vec<GrantKey>,
+}
+
+/// Applies a batch as far as the ledger lets it.
+pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applied, Failed> {
+    authorise(tx, batch.grant, now_ms)?;
     let log = store::logs::get(tx, batch.log)?;
     same_epoch(&log, batch.header.capability_epoch)?;
 
@@ -36,7 +54,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<(Ack, 
         });
     }
 
-    let mut head = log.head;
+    let (mut head, mut cut) = (log.head, Vec::new());
     let after = plan.after;
     // A batch that decides nothing leaves no trace, unless it moves the producer on.
     if plan.fresh > 0 || (known.is_some() && after != state) {
@@ -56,8 +74,9 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<(Ack, 
             acked_through: state.acked_through,
             recorded: &recorded,
         };
-        let (decisions, bytes);
-        (decisions, head, bytes) = fresh.decide(tx, now_ms)?;
+        let decided = fresh.decide(tx, now_ms)?;
+        let (decisions, bytes) = (decided.decisions, decided.bytes);
+        (head, cut) = (decided.head, decided.cut);
         if !decisions.is_empty() {
             let receipts: Vec<_> = fresh
                 .ops
@@ -87,7 +106,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<(Ack, 
         floor: after.acked_through + 1,
         stopped: plan.stop,
     };
-    Ok((ack, log))
+    Ok(Applied { ack, log, cut })
 }
 
 /// What is kept about those ops that are decided and not acknowledged, as far as the batch repeats them or
@@ -126,42 +145,34 @@ struct Fresh<'a> {
 }
 
 impl Fresh<'_> {
-    /// Decides about them; where the log ends then, and how many bytes were added to it.
-    fn decide(&self, tx: &Tx<'_>, now_ms: u64) -> Result<(Vec<Decision>, Cursor, u64), Failed> {
+    /// Decides about them.
+    fn decide(&self, tx: &Tx<'_>, now_ms: u64) -> Result<Decided, Failed> {
         if self.batch.header.mode != Mode::Atomic || self.ops.is_empty() {
             return self.try_each(tx, now_ms);
         }
         tx.attempt(|| {
-            let (decisions, head, bytes) = self.try_each(tx, now_ms)?;
-            let all = decisions.iter().all(Decision::happened);
-            let decisions = ledger::all_or_nothing(self.first_seq, decisions);
-            match all {
-                true => Ok(((decisions, head, bytes), true)),
-                false => Ok(((decisions, self.log.head, 0), false)),
+            let tried = self.try_each(tx, now_ms)?;
+            if tried.decisions.iter().all(Decision::happened) {
+                return Ok((tried, true));
             }
+            let decisions = ledger::all_or_nothing(self.first_seq, tried.decisions);
+            Ok((Decided { decisions, head: self.log.head, bytes: 0, cut: Vec::new() }, false))
         })
     }
 
     /// Runs the rules of the ops and writes those that changed something into the history.
-    fn try_each(&self, tx: &Tx<'_>, now_ms: u64) -> Result<(Vec<Decision>, Cursor, u64), Failed> {
-        let mut decisions = Vec::with_capacity(self.ops.len());
-        let (mut head, mut bytes) = (self.log.head, 0);
+    fn try_each(&self, tx: &Tx<'_>, now_ms: u64) -> Result<Decided, Failed> {
+        let decisions = Vec::with_capacity(self.ops.len());
+        let mut so_far = Decided { decisions, head: self.log.head, bytes: 0, cut: Vec::new() };
         for (seq, op) in (self.first_seq..).zip(self.ops) {
-            let decision = match self.unmet(seq, op, head, &decisions) {
+            let decision = match self.unmet(seq, op, so_far.head, &so_far.decisions) {
                 Some(Unmet::Conflict(conflict)) => Decision::Conflicted(conflict),
                 Some(unmet) => rejected(unmet.into()),
-                None => {
-                    let (decision, written) = self.attempt(tx, now_ms, seq, op, head)?;
-                    if let Decision::Applied { cursor, .. } = decision {
-                        head = cursor;
-                        bytes += written;
-                    }
-                    decision
-                }
+                None => self.attempt(tx, now_ms, seq, op, &mut so_far)?,
             };
-            decisions.push(decision);
+            so_far.decisions.push(decision);
         }
-        Ok((decisions, head, bytes))
+        Ok(so_far)
     }
 
     fn unmet(&self, seq: u64, op: &Op, head: Cursor, decided: &[Decision]) -> Option<Unmet> {
@@ -180,13 +191,18 @@ impl Fresh<'_> {
         now_ms: u64,
         seq: u64,
         op: &Op,
-        head: Cursor,
-    ) -> Result<(Decision, u64), Failed> {
-        let place = Place { log: self.batch.log, cursor: head.next(), now_ms };
+        so_far: &mut Decided,
+    ) -> Result<Decision, Failed> {
+        let place = Place {
+            log: self.batch.log,
+            cursor: so_far.head.next(),
+            now_ms,
+            granted: self.batch.grant,
+        };
         let rows_before = tx.rows_written();
         match ops::apply(tx, place, op) {
-            Ok(effect) => match effect.entry {
-                None => Ok((Decision::Unchanged { made: effect.made }, 0)),
+            Ok(mut effect) => match effect.entry {
+                None => Ok(Decision::Unchanged { made: effect.made }),
                 Some(entry) => {
                     let row = store::ops::NewOp {
                         log: self.batch.log,
@@ -204,14 +220,16 @@ impl Fresh<'_> {
                         payload: &entry.payload,
                     };
                     store::ops::append(tx, &row)?;
-                    let applied = Decision::Applied { cursor: place.cursor, made: effect.made };
-                    Ok((applied, entry.payload.len() as u64))
+                    so_far.head = place.cursor;
+                    so_far.bytes += entry.payload.len() as u64;
+                    so_far.cut.append(&mut effect.cut);
+                    Ok(Decision::Applied { cursor: place.cursor, made: effect.made })
                 }
             },
             Err(NotApplied::Refused(_)) if tx.rows_written() != rows_before => {
                 Err(Failed::WroteAndRefused)
             }
-            Err(NotApplied::Refused(refused)) => Ok((rejected(refused), 0)),
+            Err(NotApplied::Refused(refused)) => Ok(rejected(refused)),
             Err(NotApplied::Store(error)) => Err(Failed::Store(error)),
         }
     }

@@ -1,0 +1,161 @@
+//! `Object`: what every object offers besides its own methods.
+
+use super::error::to_wire;
+use super::scope::Claim;
+use super::{House, decode, encode, made, project, root, session, submit};
+use crate::model::grant::Held;
+use crate::model::ids::GrantKey;
+use crate::model::infos::ObjectKind;
+use crate::model::ledger::Made;
+use crate::model::rights::Right;
+use crate::model::sturdy_ref::SturdyRef;
+use crate::queries::{Granted, Object as Found};
+use crate::wire::bowline_capnp;
+use crate::wire::grant_capnp::object;
+use std::rc::Rc;
+
+/// An object that is held under a grant.
+pub(super) trait Object: 'static {
+    /// Its claim.
+    fn claim(&self) -> &Claim;
+
+    /// What it is.
+    fn held(&self) -> Held;
+}
+
+/// The object a grant is for, with the authority that grant has.
+pub(super) async fn under(
+    claim: &Claim,
+    house: &House,
+    key: GrantKey,
+) -> capnp::Result<(capnp::capability::Client, Granted)> {
+    // First a place among those a revocation reaches, then the question whether it has come already.
+    let standing = house.engine.stand(key);
+    let granted = house.readers.granted(key).await.map_err(to_wire)?;
+    standing.found(granted.in_force);
+    standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
+    let claim =
+        claim.derive_under(key, granted.grant.authority.rights, standing).map_err(to_wire)?;
+    let object = match granted.object.clone() {
+        Found::Root => root::client(claim).client,
+        Found::Project(key) => project::client(claim, key).client,
+        Found::Session(key) => session::client(claim, key).client,
+    };
+    Ok((object, granted))
+}
+
+impl<T: Object> object::Server for T {
+    async fn describe(
+        self: Rc<Self>,
+        params: object::DescribeParams,
+        mut results: object::DescribeResults,
+    ) -> capnp::Result<()> {
+        drop(params);
+        let claim = self.claim();
+        let house = claim.house()?;
+        let granted = claim.ask(house.readers.granted(claim.grant())).await?;
+        encode::description(self.held().kind, &granted.grant, results.get().init_description());
+        Ok(())
+    }
+
+    fn attenuate(
+        self: Rc<Self>,
+        params: object::AttenuateParams,
+        mut results: object::AttenuateResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted = decode::attenuate(params.get(), self.held()).map_err(to_wire).and_then(
+            |(header, op)| submit(self.claim(), Right::Delegate, self.held().log, header, vec![op]),
+        );
+        drop(params);
+        async move {
+            let key = grant_made(made(submitted?.answer().await)?)?;
+            let house = self.claim().house()?;
+            let (object, granted) = under(self.claim(), &house, key).await?;
+            let mut results = results.get();
+            results.set_grant(&granted.grant.id.0);
+            results.init_object().set_as_capability(object.hook);
+            Ok(())
+        }
+    }
+
+    fn save(
+        self: Rc<Self>,
+        params: object::SaveParams,
+        mut results: object::SaveResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted = self.claim().house().and_then(|house| {
+            let key = &house.verifier_key;
+            let (header, op, secret) =
+                decode::save(params.get(), self.held(), key).map_err(to_wire)?;
+            let log = self.held().log;
+            Ok((submit(self.claim(), Right::Delegate, log, header, vec![op])?, secret, house))
+        });
+        drop(params);
+        async move {
+            let (submitted, secret, house) = submitted?;
+            let key = grant_made(made(submitted.answer().await)?)?;
+            let granted = self.claim().ask(house.readers.granted(key)).await?;
+            let grant = granted.grant.id;
+            let sturdy_ref = SturdyRef { address: house.address.clone(), grant, secret };
+            let mut results = results.get();
+            results.set_grant(&grant.0);
+            results.set_ref(sturdy_ref.reveal().as_str());
+            Ok(())
+        }
+    }
+
+    async fn grants(
+        self: Rc<Self>,
+        params: object::GrantsParams,
+        mut results: object::GrantsResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
+        let claim = self.claim();
+        let _turn = claim.turn().await;
+        claim.order().settled().await;
+        let house = claim.require(Right::Delegate)?;
+        let found = claim.ask(house.readers.grants(claim.grant(), page)).await?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_grants(found.items.len() as u32);
+        for (at, derived) in (0..).zip(&found.items) {
+            encode::grant_info(derived, house.clock.now_ms(), list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    fn revoke(
+        self: Rc<Self>,
+        params: object::RevokeParams,
+        mut results: object::RevokeResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted = decode::revoke(params.get()).map_err(to_wire).and_then(|(header, op)| {
+            submit(self.claim(), Right::Delegate, self.held().log, header, vec![op])
+        });
+        drop(params);
+        async move {
+            let (Made::Cut(cut), _) = made(submitted?.answer().await)? else {
+                return Err(super::impossible());
+            };
+            results.get().set_cut(cut);
+            Ok(())
+        }
+    }
+}
+
+fn grant_made((made, _): (Made, bool)) -> capnp::Result<GrantKey> {
+    match made {
+        Made::Grant(key) => Ok(key),
+        _ => Err(super::impossible()),
+    }
+}
+
+/// The kind of an object, on the wire.
+pub(super) fn kind(kind: ObjectKind) -> bowline_capnp::ObjectKind {
+    match kind {
+        ObjectKind::Root => bowline_capnp::ObjectKind::Root,
+        ObjectKind::Project => bowline_capnp::ObjectKind::Project,
+        ObjectKind::Session => bowline_capnp::ObjectKind::Session,
+    }
+}

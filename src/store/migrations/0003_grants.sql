@@ -1,0 +1,14 @@
+-- 0003_grants.sql
+-- Grants form a tree: whoever holds one can hand on less of it, and take back what was handed on.
+
+-- The grant it was derived from; none for the root's own.
+ALTER TABLE grants ADD COLUMN parent INTEGER REFERENCES grants(id);
+-- How many grants stand above it.
+ALTER TABLE grants ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
+-- Whom it was made for, in its maker's words.
+ALTER TABLE grants ADD COLUMN actor TEXT NOT NULL DEFAULT '';
+-- When it ends by itself; none if it does not.
+ALTER TABLE grants ADD COLUMN expires_at_ms INTEGER;
+-- Whether there is a ref for it. One that was only attenuated can be held, but not redeemed.
+ALTER TABLE grants ADD COLUMN saved INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX grants_by_parent ON grants (parent);

@@ -1,0 +1,440 @@
+//! Handing on less, and taking it back: over the wire, between connections, while calls are under way.
+
+use crate::feed::{Ears, feed, put};
+use crate::support::*;
+use bowline::limits::GRANT_DEPTH_MAX;
+use bowline::model::sturdy_ref::{Secret, SturdyRef};
+use bowline::wire::bowline_capnp::ObjectKind;
+use bowline::wire::grant_capnp::{GrantState, Right, narrowing, object};
+use bowline::wire::root_capnp::{project, root};
+use bowline::wire::session_capnp::session;
+use capnp::capability::FromClientHook;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Any object as what every object is.
+fn as_object<T: FromClientHook>(client: &T) -> object::Client {
+    FromClientHook::new(client.as_client_hook().add_ref())
+}
+
+/// Hands on some rights of an object, while the connection lasts; the object, and the name of its grant.
+async fn attenuate<T: FromClientHook>(
+    of: &T,
+    producer: &mut Producer,
+    fill: impl FnOnce(narrowing::Builder<'_>),
+) -> capnp::Result<(T, Vec<u8>)> {
+    let mut request = as_object(of).attenuate_request();
+    producer.header(request.get().init_op());
+    fill(request.get().init_narrowing());
+    let answer = request.send().promise.await?;
+    let answer = answer.get()?;
+    let object = answer.get_object().get_as_capability()?;
+    Ok((object, answer.get_grant()?.to_vec()))
+}
+
+/// A ref for an object, and the name of its grant.
+async fn save<T: FromClientHook>(
+    of: &T,
+    producer: &mut Producer,
+    fill: impl FnOnce(narrowing::Builder<'_>),
+) -> capnp::Result<(String, Vec<u8>)> {
+    let mut request = as_object(of).save_request();
+    let seed = producer.next as u8;
+    producer.header(request.get().init_op());
+    request.get().set_seed(&[seed; 32]);
+    fill(request.get().init_narrowing());
+    let answer = request.send().promise.await?;
+    let answer = answer.get()?;
+    Ok((answer.get_ref()?.to_string()?, answer.get_grant()?.to_vec()))
+}
+
+async fn revoke<T: FromClientHook>(
+    of: &T,
+    producer: &mut Producer,
+    grant: &[u8],
+) -> capnp::Result<u64> {
+    let mut request = as_object(of).revoke_request();
+    producer.header(request.get().init_op());
+    request.get().set_grant(grant);
+    Ok(request.send().promise.await?.get()?.get_cut())
+}
+
+fn only(rights: &[Right]) -> impl FnOnce(narrowing::Builder<'_>) {
+    move |narrowing| {
+        let mut list = narrowing.init_rights(rights.len() as u32);
+        for (at, right) in (0..).zip(rights) {
+            list.set(at, *right);
+        }
+    }
+}
+
+fn all(_: narrowing::Builder<'_>) {}
+
+/// A project and a session in it.
+fn made(root: &root::Client) -> (project::Client, session::Client) {
+    let project = open_project(root, &mut Producer::new(), "/tree").pipeline.get_project();
+    let session = create_session(&project, &mut Producer::new(), "").pipeline.get_session();
+    (project, session)
+}
+
+#[test]
+fn what_is_handed_on_is_less_and_never_more() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        let few = [Right::Read, Right::Delegate];
+        let (reader, _) = attenuate(&session, &mut producer, only(&few)).await.unwrap();
+        reader.info_request().send().promise.await.unwrap();
+        let error = failure(Producer::new().batch(&reader, &["x"]).send().promise).await;
+        assert_eq!(code(&error), "not-permitted");
+
+        let error = attenuate(&reader, &mut producer, only(&[Right::Read, Right::Append])).await;
+        let error = error.err().unwrap();
+        assert_eq!(code(&error), "not-permitted");
+        assert!(error.extra.contains("\"append\""), "it says which right is missing: {error}");
+        let (lesser, _) = attenuate(&reader, &mut producer, only(&[Right::Read])).await.unwrap();
+        let error = attenuate(&lesser, &mut Producer::new(), all).await.err().unwrap();
+        assert_eq!(code(&error), "not-permitted", "it may not be handed on any further");
+
+        let answer = as_object(&lesser).describe_request().send().promise.await.unwrap();
+        let description = answer.get().unwrap().get_description().unwrap();
+        assert_eq!(description.get_kind().unwrap(), ObjectKind::Session);
+        let rights: Vec<_> = description.get_rights().unwrap().iter().map(Result::unwrap).collect();
+        assert!(rights == [Right::Read]);
+        assert_eq!(description.get_depth(), 2);
+
+        for (what, fill) in [
+            ("label", (|mut n| n.set_label("a\nb")) as fn(narrowing::Builder<'_>)),
+            ("actor", |mut n| n.set_actor("a b")),
+        ] {
+            let error = attenuate(&session, &mut Producer::new(), fill).await.err().unwrap();
+            assert_eq!(code(&error), "narrowing-malformed", "{what}");
+        }
+        let (mut held, mut depth) = (session.clone(), 0);
+        let error = loop {
+            match attenuate(&held, &mut Producer::new(), all).await {
+                Ok((lesser, _)) => (held, depth) = (lesser, depth + 1),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((code(&error), depth), ("too-deep", GRANT_DEPTH_MAX));
+
+        let mut request = as_object(&session).save_request();
+        Producer::new().header(request.get().init_op());
+        request.get().set_seed(&[1; 31]);
+        assert_eq!(code(&failure(request.send().promise).await), "narrowing-malformed");
+    });
+}
+
+#[test]
+fn a_ref_survives_restarts_and_a_repeat_returns_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let mut producer = Producer::new();
+    let (sturdy_ref, grant, again) = local(async {
+        let (_, session) = made(&root(&server).await);
+        put(&session, &mut Producer::new(), &["m"]).await;
+        let again = producer.clone();
+        let (sturdy_ref, grant) =
+            save(&session, &mut producer, only(&[Right::Read])).await.unwrap();
+        let repeat = save(&session, &mut again.clone(), only(&[Right::Read])).await.unwrap();
+        assert_eq!(repeat, (sturdy_ref.clone(), grant.clone()));
+        (sturdy_ref, grant, again)
+    });
+    server.kill_9();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let held: session::Client = redeem(&connect(&server).await, &sturdy_ref);
+        let answer = held.messages_request().send().promise.await.unwrap();
+        assert_eq!(answer.get().unwrap().get_messages().unwrap().len(), 1);
+        let error = failure(Producer::new().batch(&held, &["x"]).send().promise).await;
+        assert_eq!(code(&error), "not-permitted");
+
+        // The same op once more, through another connection, after the crash: the same ref.
+        let root = root(&server).await;
+        let mut find = root.projects_request();
+        find.get().init_page();
+        let answer = find.send().promise.await.unwrap();
+        let id = answer.get().unwrap().get_projects().unwrap().get(0).get_id().unwrap().to_string();
+        let mut find = root.project_request();
+        find.get().set_id(id.unwrap().as_str());
+        let project = find.send().pipeline.get_project();
+        let answer = project.sessions_request().send().promise.await.unwrap();
+        let id = answer.get().unwrap().get_sessions().unwrap().get(0).get_id().unwrap().to_string();
+        let mut find = project.session_request();
+        find.get().set_id(id.unwrap().as_str());
+        let session = find.send().pipeline.get_session();
+        let repeat = save(&session, &mut again.clone(), only(&[Right::Read])).await.unwrap();
+        let after_hash = |text: &str| text.split('/').next_back().unwrap().to_owned();
+        assert_eq!((after_hash(&repeat.0), repeat.1), (after_hash(&sturdy_ref), grant));
+    });
+}
+
+#[test]
+fn revoking_cuts_the_subtree_and_nothing_else_on_every_connection() {
+    let server = Server::start();
+    local(async {
+        let root = root(&server).await;
+        let (project, session) = made(&root);
+        let mut producer = Producer::new();
+        // owner → a → b (a ref, redeemed elsewhere), owner → c
+        let (a, a_grant) = attenuate(&session, &mut producer, all).await.unwrap();
+        let (b_ref, b_grant) = save(&a, &mut producer, only(&[Right::Read])).await.unwrap();
+        let (c, _) = attenuate(&session, &mut producer, all).await.unwrap();
+        let elsewhere = connect_unix(&server).await;
+        let b: session::Client = redeem(&elsewhere, &b_ref);
+        b.info_request().send().promise.await.unwrap();
+        let ears = Rc::new(Ears::default());
+        let running = feed(&b, &ears, |_| ()).await.unwrap();
+        ears.until("caught-up 3").await;
+
+        // Who is not above it cannot take it back, and does not learn whether it exists.
+        for grant in [b_grant.as_slice(), &[1; 16]] {
+            let error = revoke(&c, &mut Producer::new(), grant).await.unwrap_err();
+            assert_eq!(code(&error), "grant-not-found");
+        }
+        let mut repeat = producer.clone();
+        assert_eq!(revoke(&session, &mut producer, &a_grant).await.unwrap(), 2);
+        assert_eq!(
+            revoke(&session, &mut repeat, &a_grant).await.unwrap(),
+            2,
+            "a repeat hears the same"
+        );
+        assert_eq!(
+            revoke(&session, &mut producer, &a_grant).await.unwrap(),
+            0,
+            "nothing is left to cut"
+        );
+
+        let dead = async |session: &session::Client| {
+            code(&failure(session.info_request().send().promise).await).to_owned()
+        };
+        assert_eq!((dead(&a).await, dead(&b).await), ("revoked".into(), "revoked".into()));
+        let error = failure(Producer::new().batch(&a, &["x"]).send().promise).await;
+        assert_eq!(code(&error), "revoked");
+        ears.until("ended revoked").await;
+        let error = failure(running.status_request().send().promise).await;
+        assert_eq!(code(&error), "revoked");
+        let mut again = elsewhere.redeem_request();
+        again.get().set_ref(b_ref.as_str());
+        assert_eq!(code(&failure(again.send().promise).await), "revoked");
+        c.info_request().send().promise.await.expect("its neighbour stands");
+
+        // What the owner sees, without any secret.
+        let answer = as_object(&root).grants_request().send().promise.await.unwrap();
+        let mut states = BTreeMap::new();
+        for info in answer.get().unwrap().get_grants().unwrap() {
+            assert_eq!(info.get_kind().unwrap(), ObjectKind::Session);
+            let state = info.get_state().unwrap() == GrantState::Live;
+            states.insert(info.get_number(), (info.get_depth(), info.get_saved(), state));
+        }
+        let states: Vec<_> = states.into_values().collect();
+        assert_eq!(states, [(1, false, false), (2, true, false), (1, false, true)]);
+        drop(project);
+    });
+}
+
+#[test]
+fn a_grant_ends_when_it_was_made_to_also_for_what_was_derived_from_it() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let now_ms = || {
+            let since = std::time::UNIX_EPOCH.elapsed().unwrap();
+            since.as_millis() as u64
+        };
+        let mut producer = Producer::new();
+        let ends_at_ms = now_ms() + 700;
+        let (short, _) = attenuate(&session, &mut producer, |mut narrowing| {
+            narrowing.set_expires_at_ms(ends_at_ms);
+        })
+        .await
+        .unwrap();
+        // It asks for longer, and does not get it.
+        let (sturdy_ref, _) = save(&short, &mut Producer::new(), |mut narrowing| {
+            narrowing.set_expires_at_ms(ends_at_ms + 1_000_000);
+        })
+        .await
+        .unwrap();
+        let vat = connect(&server).await;
+        let derived: session::Client = redeem(&vat, &sturdy_ref);
+        let ears = Rc::new(Ears::default());
+        let _feed = feed(&derived, &ears, |_| ()).await.unwrap();
+        derived.info_request().send().promise.await.unwrap();
+        ears.until("ended expired").await;
+        assert!(now_ms() >= ends_at_ms);
+        for held in [&short, &derived] {
+            let error = failure(held.info_request().send().promise).await;
+            assert_eq!(code(&error), "expired");
+            let error = failure(Producer::new().batch(held, &["x"]).send().promise).await;
+            assert_eq!(code(&error), "expired");
+        }
+        let mut again = vat.redeem_request();
+        again.get().set_ref(sturdy_ref.as_str());
+        assert_eq!(code(&failure(again.send().promise).await), "expired");
+    });
+}
+
+/// Threads hammer objects under one grant on many connections, while it is taken back: no call that began
+/// after `revoke` had returned succeeds, and no change of theirs is in the log after it.
+#[test]
+fn of_a_hundred_thousand_calls_none_that_began_after_the_revocation_succeeds() {
+    const THREADS: usize = 4;
+    const ROUNDS: u64 = 8;
+    const CALLS_A_ROUND: u64 = 13_000;
+    let server = Arc::new(Server::start());
+    let (calls, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    for round in 1..=ROUNDS {
+        let revoked = Arc::new(AtomicBool::new(false));
+        let (sturdy_ref, grant, session_id) = local(async {
+            let (_, session) = made(&root(&server).await);
+            let few = [Right::Read, Right::Append, Right::Delegate];
+            let (sturdy_ref, grant) =
+                save(&session, &mut Producer::new(), only(&few)).await.unwrap();
+            let answer = session.info_request().send().promise.await.unwrap();
+            let info = answer.get().unwrap().get_session().unwrap();
+            let id =
+                (info.get_project_id().unwrap().to_string(), info.get_id().unwrap().to_string());
+            (sturdy_ref, grant, (id.0.unwrap(), id.1.unwrap()))
+        });
+        let hammering: Vec<_> = (0..THREADS)
+            .map(|_| {
+                let (server, sturdy_ref, revoked) =
+                    (server.clone(), sturdy_ref.clone(), revoked.clone());
+                let (calls, late) = (calls.clone(), late.clone());
+                std::thread::spawn(move || {
+                    local(hammer(&server, &sturdy_ref, &revoked, &calls, &late));
+                })
+            })
+            .collect();
+        let head_then = local(async {
+            let root = root(&server).await;
+            let mut find = root.project_request();
+            find.get().set_id(session_id.0.as_str());
+            let mut find = find.send().pipeline.get_project().session_request();
+            find.get().set_id(session_id.1.as_str());
+            let session = find.send().pipeline.get_session();
+            while calls.load(Ordering::Relaxed) < round * CALLS_A_ROUND {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            assert_eq!(revoke(&session, &mut Producer::new(), &grant).await.unwrap(), 1);
+            revoked.store(true, Ordering::SeqCst);
+            calls
+                .store(calls.load(Ordering::Relaxed) / 15_000 * 15_000 + 15_000, Ordering::Relaxed);
+            let answer = session.info_request().send().promise.await.unwrap();
+            answer.get().unwrap().get_session().unwrap().get_head()
+        });
+        for thread in hammering {
+            thread.join().unwrap();
+        }
+        local(async {
+            let root = root(&server).await;
+            let mut find = root.project_request();
+            find.get().set_id(session_id.0.as_str());
+            let mut find = find.send().pipeline.get_project().session_request();
+            find.get().set_id(session_id.1.as_str());
+            let session = find.send().pipeline.get_session();
+            let answer = session.info_request().send().promise.await.unwrap();
+            let head = answer.get().unwrap().get_session().unwrap().get_head();
+            assert_eq!(head, head_then, "a change was made after the revocation had returned");
+        });
+    }
+    println!(
+        "{} calls, {} of them begun after",
+        calls.load(Ordering::Relaxed),
+        late.load(Ordering::Relaxed)
+    );
+    assert!(late.load(Ordering::Relaxed) > 100, "some calls came late");
+}
+
+/// Calls until the first failure, and then a few times more.
+async fn hammer(
+    server: &Server,
+    sturdy_ref: &str,
+    revoked: &AtomicBool,
+    calls: &AtomicU64,
+    late: &AtomicU64,
+) {
+    let held: session::Client = redeem(&connect(server).await, sturdy_ref);
+    let mut producer = Producer::new();
+    let mut failed = 0;
+    while failed < 20 {
+        let began_after = revoked.load(Ordering::SeqCst);
+        let read = held.info_request().send().promise;
+        let written = calls
+            .load(Ordering::Relaxed)
+            .is_multiple_of(7)
+            .then(|| producer.batch(&held, &["x"]).send().promise);
+        let mut told = vec![read.await.map(|_| ())];
+        if let Some(written) = written {
+            told.push(written.await.map(|_| ()));
+        }
+        calls.fetch_add(told.len() as u64, Ordering::Relaxed);
+        for told in told {
+            if began_after {
+                late.fetch_add(1, Ordering::Relaxed);
+                let error = told.expect_err("it began after the revocation had returned");
+                assert_eq!(code(&error), "revoked");
+                failed += 1;
+            } else if let Err(error) = told {
+                assert_eq!(code(&error), "revoked");
+                failed += usize::from(revoked.load(Ordering::SeqCst));
+            }
+        }
+        producer.acked_through = producer.next - 1;
+    }
+}
+
+#[test]
+fn a_stolen_database_redeems_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let (good, _) = local(async {
+        let (_, session) = made(&root(&server).await);
+        save(&session, &mut Producer::new(), all).await.unwrap()
+    });
+    server.kill_9();
+    // Every value of every column of every table, tried as the secret of the ref.
+    let store = rusqlite::Connection::open(dir.path().join("bowline.db")).unwrap();
+    let tables: Vec<String> = store
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    let mut guesses: Vec<[u8; 32]> = Vec::new();
+    for table in tables {
+        let mut query = store.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        let columns = query.column_count();
+        let mut rows = query.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            for column in 0..columns {
+                let bytes = match row.get_ref(column).unwrap() {
+                    rusqlite::types::ValueRef::Blob(bytes)
+                    | rusqlite::types::ValueRef::Text(bytes) => bytes,
+                    _ => continue,
+                };
+                guesses
+                    .extend(bytes.windows(32).map(|window| <[u8; 32]>::try_from(window).unwrap()));
+            }
+        }
+    }
+    drop(store);
+    let found = SturdyRef::parse(&good).unwrap();
+    assert!(guesses.len() > 20, "there was something to try");
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let vat = connect(&server).await;
+        for guess in guesses {
+            let guess = SturdyRef { secret: Secret::new(guess), ..found.clone() };
+            let mut request = vat.redeem_request();
+            request.get().set_ref(guess.reveal().as_str());
+            assert_eq!(code(&failure(request.send().promise).await), "ref-refused");
+        }
+        redeem::<session::Client>(&vat, &good).info_request().send().promise.await.unwrap();
+    });
+}
