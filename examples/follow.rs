@@ -93,6 +93,9 @@ fn said(event: event::Reader<'_>) -> capnp::Result<String> {
         event::HistorySet(_) => format!("{session}: another history policy"),
         event::GrantMade(made) => format!("{session}: granted {}", made?.get_label()?.to_str()?),
         event::GrantRevoked(_) => format!("{session}: a grant was revoked"),
+        event::EpochBumped(_) => format!("{session}: its refs are stale"),
+        event::RootRotated(_) => "the root was rotated".to_owned(),
+        event::ActorRevoked(revoked) => format!("revoked {}", revoked?.get_actor()?.to_str()?),
         event::Unknown(()) => "something newer than this program".to_owned(),
     })
 }

@@ -97,6 +97,9 @@ enum EventKind {
   historySet @6;
   grantMade @7;
   grantRevoked @8;
+  epochBumped @9;
+  actorRevoked @10;
+  rootRotated @11;
 }
 
 struct Event {
@@ -133,7 +136,25 @@ struct Event {
     historySet @15 :Message.HistoryPolicy;
     grantMade @16 :GrantMade;
     grantRevoked @17 :GrantRevoked;
+    epochBumped @18 :EpochBumped;
+    actorRevoked @19 :ActorRevoked;
+    rootRotated @20 :RootRotated;
   }
+}
+
+struct RootRotated {
+  grant @0 :Data;
+  former @1 :Data;
+}
+
+struct EpochBumped {
+  epoch @0 :UInt64;
+  cut @1 :UInt64;
+}
+
+struct ActorRevoked {
+  actor @0 :Text;
+  cut @1 :UInt64;
 }
 
 struct GrantMade {

@@ -47,6 +47,14 @@ interface Object {
   #
   # Needs `delegate`; to give up the grant one holds oneself, nothing. Safe to repeat.
   # Fails with: `grant-not-found` (unknown and not yours look alike).
+
+  bumpEpoch @5 (op :Bowline.OpHeader) -> (epoch :UInt64, cut :UInt64);
+  # Makes every ref of this object stale, whoever derived it: all grants for this very object are taken back,
+  # with everything derived from them, and ops that carry its former epoch (`OpHeader.capabilityEpoch`) are
+  # refused. Whoever reaches the object through another one, as the owner of the project does, goes on.
+  # `epoch` is the object's epoch from now on.
+  #
+  # Needs `admin`. Safe to repeat.
 }
 
 struct Narrowing {

@@ -41,6 +41,21 @@ interface Root extends(Grant.Object) {
   forgetSubscription @5 (name :Text) -> (existed :Bool);
   # Drops a named subscription of `feed`, and ends the feed that runs under it. Needs `read`. Safe to repeat.
   # Fails with: `id-malformed`.
+
+  revokeActor @6 (op :Bowline.OpHeader, actor :Text) -> (cut :UInt64);
+  # Takes back every grant that was made for an actor, on whatever object, with everything derived from
+  # them, as far as they were derived from the grant this root is held under. `cut` tells how many.
+  #
+  # Needs `admin`. Safe to repeat. Fails with: `narrowing-malformed`.
+
+  rotate @7 (op :Bowline.OpHeader, seed :Data) -> (ref :Text);
+  # Replaces the root's own sturdy ref, for instance because the old one was seen by somebody. On return the
+  # old one is dead, and so is this object and everything reached through it: redeem the new one. Whatever
+  # was derived from the old one (`attenuate`, `save`) goes on. The server keeps the new ref in its file in the
+  # data directory. `seed` is as in `Object.save`.
+  #
+  # Needs `admin`, and the operator's own root: a derived one fails with `not-permitted`. A repeat, through
+  # the new root, returns the same ref. Fails with: `narrowing-malformed`.
 }
 
 struct ProjectDraft {

@@ -56,14 +56,17 @@ impl Coded for Error {
     }
 }
 
+/// Whether a text can name an actor; an empty one names none.
+pub fn is_actor(text: &str) -> bool {
+    text.len() <= ID_BYTES_MAX && !text.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
 impl Narrowing {
     /// Whether the words make sense.
     pub fn check(self) -> Result<Self, Error> {
-        let odd = |c: char| c.is_whitespace() || c.is_control();
         let fine = self.label.len() <= TITLE_BYTES_MAX
             && !self.label.contains(char::is_control)
-            && self.actor.len() <= ID_BYTES_MAX
-            && !self.actor.contains(odd);
+            && is_actor(&self.actor);
         if fine { Ok(self) } else { Err(Error::Words) }
     }
 }

@@ -122,6 +122,13 @@ pub enum Made {
     Grant(GrantKey),
     /// So many grants stand no more.
     Cut(u64),
+    /// The object has this epoch, and so many grants stand no more.
+    Epoch {
+        /// The epoch from now on.
+        epoch: u64,
+        /// How many.
+        cut: u64,
+    },
 }
 
 /// How an op of a batch came out.

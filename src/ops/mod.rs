@@ -4,22 +4,28 @@
 //! never awaits, reads no clock and makes no randomness, so the same history always gives the same
 //! state. It refuses *before* it writes anything: the engine checks that.
 
+pub mod bump_epoch;
 pub mod create_session;
 pub mod make_grant;
 pub mod open_project;
 pub mod put_message;
 pub mod remove_message;
+pub mod revoke_actor;
 pub mod revoke_grant;
+pub mod rotate_root;
 pub mod said;
 pub mod set_history;
 pub mod set_title;
 
+pub use bump_epoch::{BumpEpoch, EpochBumped};
 pub use create_session::{CreateSession, SessionCreated};
 pub use make_grant::{GrantMade, MakeGrant};
 pub use open_project::{OpenProject, ProjectOpened};
 pub use put_message::{MessagePut, PutMessage};
 pub use remove_message::{MessageRemoved, RemoveMessage};
+pub use revoke_actor::{ActorRevoked, RevokeActor};
 pub use revoke_grant::{GrantRevoked, RevokeGrant};
+pub use rotate_root::{RootRotated, RotateRoot};
 pub use said::Said;
 pub use set_history::{HistorySet, SetHistory};
 pub use set_title::{SetTitle, TitleSet};
@@ -50,11 +56,17 @@ pub enum Kind {
     MakeGrant = 7,
     /// See [`revoke_grant`].
     RevokeGrant = 8,
+    /// See [`bump_epoch`].
+    BumpEpoch = 9,
+    /// See [`revoke_actor`].
+    RevokeActor = 10,
+    /// See [`rotate_root`].
+    RotateRoot = 11,
 }
 
 impl Kind {
     /// Every kind there is.
-    pub const ALL: [Kind; 8] = [
+    pub const ALL: [Kind; 11] = [
         Kind::OpenProject,
         Kind::CreateSession,
         Kind::PutMessage,
@@ -63,6 +75,9 @@ impl Kind {
         Kind::SetHistory,
         Kind::MakeGrant,
         Kind::RevokeGrant,
+        Kind::BumpEpoch,
+        Kind::RevokeActor,
+        Kind::RotateRoot,
     ];
 
     /// The kind behind a stored number.
@@ -96,6 +111,12 @@ pub enum Action {
     MakeGrant(MakeGrant),
     /// See [`revoke_grant`].
     RevokeGrant(RevokeGrant),
+    /// See [`bump_epoch`].
+    BumpEpoch(BumpEpoch),
+    /// See [`revoke_actor`].
+    RevokeActor(RevokeActor),
+    /// See [`rotate_root`].
+    RotateRoot(RotateRoot),
 }
 
 /// One op as the engine takes it: the change wanted, and what the ledger knows it by.
@@ -257,6 +278,9 @@ pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<
         Ok(Action::SetHistory(action)) => action.apply(tx, place),
         Ok(Action::MakeGrant(action)) => action.apply(tx, place, op.id),
         Ok(Action::RevokeGrant(action)) => action.apply(tx, place),
+        Ok(Action::BumpEpoch(action)) => action.apply(tx, place),
+        Ok(Action::RevokeActor(action)) => action.apply(tx, place),
+        Ok(Action::RotateRoot(action)) => action.apply(tx, place, op.id),
     }
 }
 

@@ -4,8 +4,8 @@
 //! rebuild cannot disagree with what was stored by doing it another way.
 
 use super::{
-    GrantMade, GrantRevoked, HistorySet, Kind, MessagePut, MessageRemoved, Place, ProjectOpened,
-    SessionCreated, TitleSet,
+    ActorRevoked, EpochBumped, GrantMade, GrantRevoked, HistorySet, Kind, MessagePut,
+    MessageRemoved, Place, ProjectOpened, RootRotated, SessionCreated, TitleSet,
 };
 use crate::model::ids::{Cursor, OpId};
 use crate::store::{self, Read, StoreError, Tx};
@@ -30,6 +30,12 @@ pub enum Said<'a> {
     GrantMade(GrantMade<'a>),
     /// See [`super::revoke_grant`].
     GrantRevoked(GrantRevoked),
+    /// See [`super::bump_epoch`].
+    EpochBumped(EpochBumped),
+    /// See [`super::revoke_actor`].
+    ActorRevoked(ActorRevoked<'a>),
+    /// See [`super::rotate_root`].
+    RootRotated(RootRotated),
 }
 
 impl<'a> Said<'a> {
@@ -52,6 +58,9 @@ impl<'a> Said<'a> {
             Kind::SetHistory => whole(payload).map(Said::HistorySet),
             Kind::MakeGrant => whole(payload).map(Said::GrantMade),
             Kind::RevokeGrant => whole(payload).map(Said::GrantRevoked),
+            Kind::BumpEpoch => whole(payload).map(Said::EpochBumped),
+            Kind::RevokeActor => whole(payload).map(Said::ActorRevoked),
+            Kind::RotateRoot => whole(payload).map(Said::RootRotated),
         };
         said.map_err(odd)
     }
@@ -83,7 +92,11 @@ impl<'a> Said<'a> {
             Said::TitleSet(set) => set.project(tx, place),
             Said::HistorySet(set) => set.project(tx, place),
             // Grants are no projection: what fits their secrets is nowhere in the history.
-            Said::GrantMade(_) | Said::GrantRevoked(_) => Ok(()),
+            Said::GrantMade(_)
+            | Said::GrantRevoked(_)
+            | Said::EpochBumped(_)
+            | Said::ActorRevoked(_)
+            | Said::RootRotated(_) => Ok(()),
         }
     }
 }

@@ -10,8 +10,8 @@ use crate::model::feed::Wish;
 use crate::model::grant::{self, Held, Narrowing};
 use crate::model::history::HistoryWish;
 use crate::model::ids::{
-    self, BatchId, Cursor, GrantId, InstanceId, MessageId, OpId, ProducerId, ProjectId, SessionId,
-    SubscriptionName,
+    self, BatchId, Cursor, GrantId, InstanceId, LogId, MessageId, OpId, ProducerId, ProjectId,
+    SessionId, SubscriptionName,
 };
 use crate::model::infos::Role;
 use crate::model::ledger::{BatchHeader, Mode};
@@ -20,8 +20,8 @@ use crate::model::registration::Registration;
 use crate::model::rights::Right;
 use crate::model::sturdy_ref::{self, Secret, SturdyRef, VerifierKey};
 use crate::ops::{
-    Action, CreateSession, Kind, MakeGrant, Op, OpenProject, PutMessage, Refused, RemoveMessage,
-    RevokeGrant, Sent, SetHistory, SetTitle,
+    Action, BumpEpoch, CreateSession, Kind, MakeGrant, Op, OpenProject, PutMessage, Refused,
+    RemoveMessage, RevokeActor, RevokeGrant, RotateRoot, Sent, SetHistory, SetTitle,
 };
 use crate::wire::bowline_capnp::{BatchMode, batch, op_header, page, registration, vat};
 use crate::wire::feed_capnp;
@@ -199,6 +199,9 @@ fn kind_number(kind: feed_capnp::EventKind) -> u16 {
         feed_capnp::EventKind::HistorySet => Kind::SetHistory as u16,
         feed_capnp::EventKind::GrantMade => Kind::MakeGrant as u16,
         feed_capnp::EventKind::GrantRevoked => Kind::RevokeGrant as u16,
+        feed_capnp::EventKind::EpochBumped => Kind::BumpEpoch as u16,
+        feed_capnp::EventKind::ActorRevoked => Kind::RevokeActor as u16,
+        feed_capnp::EventKind::RootRotated => Kind::RotateRoot as u16,
     }
 }
 
@@ -246,6 +249,42 @@ pub(super) fn revoke(
     let id = GrantId(sixteen("grant", params.get_grant()?)?);
     let action = Ok(Action::RevokeGrant(RevokeGrant { id }));
     Ok(single.op_with(&id.0, b"revoke", action))
+}
+
+/// `Object.bumpEpoch`.
+pub(super) fn bump_epoch(
+    params: Read<object::bump_epoch_params::Reader<'_>>,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let single = Single::read(params?.get_op()?)?;
+    Ok(single.op_with(&[], b"bumpEpoch", Ok(Action::BumpEpoch(BumpEpoch))))
+}
+
+/// `Root.revokeActor`.
+pub(super) fn revoke_actor(
+    params: Read<root::revoke_actor_params::Reader<'_>>,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let actor = params.get_actor()?.to_str()?.to_owned();
+    let action = match grant::is_actor(&actor) && !actor.is_empty() {
+        true => Ok(Action::RevokeActor(RevokeActor { actor: actor.clone() })),
+        false => Err(grant::Error::Words.into()),
+    };
+    Ok(single.op_with(actor.as_bytes(), b"revokeActor", action))
+}
+
+/// `Root.rotate`. The secret comes back beside the op, and is nowhere in it.
+pub(super) fn rotate(
+    params: Read<root::rotate_params::Reader<'_>>,
+    key: &VerifierKey,
+) -> Result<(BatchHeader, Op, Secret), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let seed: &[u8; 32] = params.get_seed()?.try_into().map_err(|_| Malformed::Seed)?;
+    let secret = Secret::from_seed(seed, grant::made_by(LogId::ROOT, single.id));
+    let action = Ok(Action::RotateRoot(RotateRoot { verifier: secret.verifier(key) }));
+    let (header, op) = single.op_with(seed, b"rotate", action);
+    Ok((header, op, secret))
 }
 
 fn narrowing(

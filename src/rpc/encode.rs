@@ -208,6 +208,21 @@ pub(super) fn event(
             to.set_grant(&revoked.id.0);
             to.set_cut(revoked.cut);
         }
+        Said::EpochBumped(bumped) => {
+            let mut to = to.init_epoch_bumped();
+            to.set_epoch(bumped.epoch);
+            to.set_cut(bumped.cut);
+        }
+        Said::ActorRevoked(revoked) => {
+            let mut to = to.init_actor_revoked();
+            to.set_actor(&*revoked.actor);
+            to.set_cut(revoked.cut);
+        }
+        Said::RootRotated(rotated) => {
+            let mut to = to.init_root_rotated();
+            to.set_grant(&rotated.id.0);
+            to.set_former(&rotated.former.0);
+        }
     }
     Ok(())
 }

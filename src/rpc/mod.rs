@@ -33,10 +33,11 @@ use crate::model::ids::{LogId, RealmId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader, Decision, Made, Outcome};
 use crate::model::registration::Registration;
 use crate::model::rights::Right;
-use crate::model::sturdy_ref::VerifierKey;
+use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
 use crate::ops::Op;
 use crate::queries::Readers;
 use error::{Denied, to_wire};
+use futures::future::BoxFuture;
 use order::UnderWay;
 use scope::{Carried, Claim};
 use std::rc::Rc;
@@ -61,7 +62,12 @@ pub struct House {
     pub address: String,
     /// What the time is.
     pub clock: Arc<dyn Clock>,
+    /// Keeps the root's ref where the operator finds it.
+    pub keep_root_ref: KeepRootRef,
 }
+
+/// See [`House::keep_root_ref`].
+pub type KeepRootRef = Arc<dyn Fn(SturdyRef) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The object a new connection starts with. It carries no authority.
 pub fn bootstrap(scope: Rc<Scope>) -> capnp::capability::Client {

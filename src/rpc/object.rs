@@ -142,6 +142,26 @@ impl<T: Object> object::Server for T {
             Ok(())
         }
     }
+
+    fn bump_epoch(
+        self: Rc<Self>,
+        params: object::BumpEpochParams,
+        mut results: object::BumpEpochResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted =
+            decode::bump_epoch(params.get()).map_err(to_wire).and_then(|(header, op)| {
+                submit(self.claim(), Right::Admin, self.held().log, header, vec![op])
+            });
+        drop(params);
+        async move {
+            let (Made::Epoch { epoch, cut }, _) = made(submitted?.answer().await)? else {
+                return Err(super::impossible());
+            };
+            results.get().set_epoch(epoch);
+            results.get().set_cut(cut);
+            Ok(())
+        }
+    }
 }
 
 fn grant_made((made, _): (Made, bool)) -> capnp::Result<GrantKey> {

@@ -3,12 +3,14 @@
 use super::error::to_wire;
 use super::object::Object;
 use super::scope::Claim;
-use super::{decode, encode, feed, forget, made, project, register, submit_for_object};
+use super::{decode, encode, feed, forget, made, project, register, submit, submit_for_object};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::ids::LogId;
 use crate::model::infos::ObjectKind;
 use crate::model::ledger::Made;
+use crate::model::rights::Right;
+use crate::model::sturdy_ref::SturdyRef;
 use crate::wire::root_capnp::root;
 use std::rc::Rc;
 
@@ -122,6 +124,51 @@ impl root::Server for Root {
         drop(params);
         async move {
             results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);
+            Ok(())
+        }
+    }
+
+    fn revoke_actor(
+        self: Rc<Self>,
+        params: root::RevokeActorParams,
+        mut results: root::RevokeActorResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted =
+            decode::revoke_actor(params.get()).map_err(to_wire).and_then(|(header, op)| {
+                submit(&self.claim, Right::Admin, LogId::ROOT, header, vec![op])
+            });
+        drop(params);
+        async move {
+            let (Made::Cut(cut), _) = made(submitted?.answer().await)? else {
+                return Err(super::impossible());
+            };
+            results.get().set_cut(cut);
+            Ok(())
+        }
+    }
+
+    fn rotate(
+        self: Rc<Self>,
+        params: root::RotateParams,
+        mut results: root::RotateResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted = self.claim.require(Right::Admin).and_then(|house| {
+            let (header, op, secret) =
+                decode::rotate(params.get(), &house.verifier_key).map_err(to_wire)?;
+            let submitted = submit(&self.claim, Right::Admin, LogId::ROOT, header, vec![op])?;
+            Ok((submitted, secret, house))
+        });
+        drop(params);
+        async move {
+            let (submitted, secret, house) = submitted?;
+            let (Made::Grant(key), _) = made(submitted.answer().await)? else {
+                return Err(super::impossible());
+            };
+            // This object is dead by now, but whoever asked is to have the new ref.
+            let grant = house.readers.granted(key).await.map_err(to_wire)?.grant.id;
+            let rotated = SturdyRef { address: house.address.clone(), grant, secret };
+            (house.keep_root_ref)(rotated.clone()).await;
+            results.get().set_ref(rotated.reveal().as_str());
             Ok(())
         }
     }

@@ -91,6 +91,7 @@ fn inside() -> Inside {
         limits,
         address: "here:1".into(),
         clock: Arc::new(SystemClock),
+        keep_root_ref: Arc::new(|_| Box::pin(async {})),
     };
     Inside { house: Rc::new(house), _dir: dir, granted }
 }
@@ -172,6 +173,19 @@ const METHODS: &[(&str, Option<Right>, Try)] = &[
     ("Root.forgetSubscription", Some(Right::Read), |root, _, _, _| {
         let mut request = root.forget_subscription_request();
         request.get().set_name("n");
+        sent!(request)
+    }),
+    ("Root.revokeActor", Some(Right::Admin), |root, _, _, n| {
+        let mut request = root.revoke_actor_request();
+        header(request.get().init_op(), n.wrapping_add(140));
+        request.get().set_actor("nobody");
+        sent!(request)
+    }),
+    ("Root.rotate", Some(Right::Admin), |root, _, _, n| {
+        let mut request = root.rotate_request();
+        header(request.get().init_op(), n.wrapping_add(160));
+        // Too short, so that the root the other methods are tried on lives on.
+        request.get().set_seed(&[n; 31]);
         sent!(request)
     }),
     ("Project.info", Some(Right::Read), |_, project, _, _| sent!(project.info_request())),
@@ -268,6 +282,11 @@ const METHODS: &[(&str, Option<Right>, Try)] = &[
         let mut request = object(session).revoke_request();
         header(request.get().init_op(), n.wrapping_add(130));
         request.get().set_grant(&[99; 16]);
+        sent!(request)
+    }),
+    ("Object.bumpEpoch", Some(Right::Admin), |_, _, session, n| {
+        let mut request = object(session).bump_epoch_request();
+        header(request.get().init_op(), n.wrapping_add(150));
         sent!(request)
     }),
 ];

@@ -89,7 +89,7 @@ pub(super) fn keep_root_ref(
         grant: GrantId(random()?),
         secret: Secret::new(random()?),
     };
-    let replaced = grants::revoke_root(&tx, now_ms)?;
+    let former = grants::operators(&tx)?;
     let grant = grants::NewGrant {
         id: fresh.grant,
         verifier: Some(fresh.secret.verifier(&me.verifier_key)),
@@ -100,10 +100,19 @@ pub(super) fn keep_root_ref(
         actor: "",
         parent: None,
     };
-    grants::create(&tx, &grant, now_ms)?;
+    let key = grants::create(&tx, &grant, now_ms)?;
+    // What others were given goes on; only the lost ref is dead.
+    for former in &former {
+        grants::succeed(&tx, *former, key, now_ms)?;
+    }
     tx.commit()?;
     write_private(file, &text_of(&fresh))?;
-    Ok(if replaced == 0 { RootRef::Made } else { RootRef::Replaced })
+    Ok(if former.is_empty() { RootRef::Made } else { RootRef::Replaced })
+}
+
+/// Writes the root's ref down again, after it was rotated.
+pub(super) fn write_root_ref(file: &Path, sturdy_ref: &SturdyRef) -> io::Result<()> {
+    write_private(file, &text_of(sturdy_ref))
 }
 
 fn text_of(sturdy_ref: &SturdyRef) -> String {

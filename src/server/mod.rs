@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::config::Settings;
 use crate::engine::Engine;
 use crate::queries::{Readers, ReadersError};
-use crate::rpc::House;
+use crate::rpc::{House, KeepRootRef};
 use crate::store::data_dir::{DataDir, DataDirError, Holder};
 use crate::store::{Store, StoreError};
 use crate::upkeep::compaction;
@@ -89,6 +89,24 @@ impl ServeError {
     }
 }
 
+/// Writes a rotated root ref into its file. It is on disk in the store already: if the file cannot be
+/// written, whoever rotated it has it, and the next start makes another.
+fn keep_root_ref(file: PathBuf) -> KeepRootRef {
+    Arc::new(move |sturdy_ref| {
+        let file = file.clone();
+        Box::pin(async move {
+            let write = move || identity::write_root_ref(&file, &sturdy_ref);
+            match tokio::task::spawn_blocking(write).await {
+                Ok(Ok(())) => tracing::info!("the root's sturdy ref was rotated"),
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "the root's new ref could not be written")
+                }
+                Err(error) => tracing::error!(%error, "the root's new ref was not written"),
+            }
+        })
+    })
+}
+
 /// How far the server is along its way to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -154,6 +172,7 @@ pub async fn run(
         limits: limits.clone(),
         address: listeners.ref_address(),
         clock: house_clock,
+        keep_root_ref: keep_root_ref(root_ref_file.clone()),
     };
 
     let (phase, phases) = watch::channel(Phase::Serving);

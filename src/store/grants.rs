@@ -211,18 +211,47 @@ pub fn revoke(tx: &Tx<'_>, key: GrantKey, now_ms: u64) -> Result<Vec<GrantKey>, 
     Ok(cut.collect::<Result<_, _>>()?)
 }
 
-/// Takes back the operator's own grants, with everything derived from them; how many were still in force.
-pub fn revoke_root(tx: &Tx<'_>, now_ms: u64) -> Result<usize, StoreError> {
-    let mut query = tx.conn.prepare_cached(
-        "SELECT id FROM grants WHERE parent IS NULL AND object_kind = 0 AND revoked_at_ms IS NULL",
-    )?;
-    let own: Vec<GrantKey> =
-        query.query_map([], |row| row.get(0).map(GrantKey))?.collect::<Result<_, _>>()?;
-    let mut cut = 0;
-    for key in own {
-        cut += revoke(tx, key, now_ms)?.len();
-    }
-    Ok(cut)
+/// The grants for an object that are in force, but for the operator's own.
+pub fn of_object(read: &Read<'_>, log: LogId) -> Result<Vec<GrantKey>, StoreError> {
+    keys(
+        read,
+        "SELECT id FROM grants WHERE object_log = ? AND parent IS NOT NULL AND revoked_at_ms IS NULL",
+        log.0,
+    )
+}
+
+/// The grants that were made for an actor and are in force.
+pub fn of_actor(read: &Read<'_>, actor: &str) -> Result<Vec<GrantKey>, StoreError> {
+    keys(read, "SELECT id FROM grants WHERE actor = ? AND revoked_at_ms IS NULL", actor)
+}
+
+fn keys(read: &Read<'_>, sql: &str, of: impl rusqlite::ToSql) -> Result<Vec<GrantKey>, StoreError> {
+    let mut query = read.conn.prepare_cached(sql)?;
+    let keys = query.query_map([of], |row| row.get(0).map(GrantKey))?;
+    Ok(keys.collect::<Result<_, _>>()?)
+}
+
+/// Puts a grant in the place of another one: what was derived from that goes on under it, and that one
+/// alone is taken back.
+pub fn succeed(
+    tx: &Tx<'_>,
+    former: GrantKey,
+    by: GrantKey,
+    now_ms: u64,
+) -> Result<Vec<GrantKey>, StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE grants SET parent = ? WHERE parent = ?")?
+        .execute((by.0, former.0))?;
+    revoke(tx, former, now_ms)
+}
+
+/// The operator's own grants that are in force.
+pub fn operators(read: &Read<'_>) -> Result<Vec<GrantKey>, StoreError> {
+    keys(
+        read,
+        "SELECT id FROM grants WHERE parent IS NULL AND object_kind = ? AND revoked_at_ms IS NULL",
+        ObjectKind::Root as i64,
+    )
 }
 
 #[cfg(test)]
@@ -271,8 +300,11 @@ mod tests {
         assert_eq!(revoke(&tx, a, 3).unwrap(), [], "there is nothing left to cut");
         assert_eq!((in_force(&tx, b).unwrap(), in_force(&tx, c).unwrap()), (None, Some(Some(9))));
 
-        assert_eq!(revoke_root(&tx, 2).unwrap(), 2, "itself and what is left below it");
-        assert_eq!(revoke_root(&tx, 3).unwrap(), 0);
+        assert_eq!(operators(&tx).unwrap(), [top]);
+        let next = make(9, None);
+        assert_eq!(succeed(&tx, top, next, 3).unwrap(), [top], "it alone is taken back");
+        assert!(stems_from(&tx, c, next).unwrap() && in_force(&tx, c).unwrap().is_some());
+        assert_eq!(operators(&tx).unwrap(), [next]);
         assert_eq!(in_force(&tx, GrantKey(99)).unwrap(), None, "an unknown grant is not in force");
     }
 }

@@ -82,6 +82,15 @@ pub fn recount(tx: &Tx<'_>) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Begins another epoch of the object's refs.
+pub fn bump_epoch(tx: &Tx<'_>, log: LogId) -> Result<u64, StoreError> {
+    let epoch = tx
+        .conn
+        .prepare_cached("UPDATE logs SET epoch = epoch + 1 WHERE id = ? RETURNING epoch")?
+        .query_row([log.0], |row| row.get(0))?;
+    Ok(from_sql_int(epoch))
+}
+
 /// Counts one more producer.
 pub fn count_producer(tx: &Tx<'_>, log: LogId) -> Result<(), StoreError> {
     tx.conn

@@ -24,7 +24,9 @@ fn a_revoked_grant_is_refused_inside_the_transaction_even_for_a_repeat() {
 
     let mut store = Store::open(&bench.dir.path().join("bowline.db")).unwrap();
     let tx = store.begin().unwrap();
-    grants::revoke_root(&tx, 1).unwrap();
+    for key in grants::operators(&tx).unwrap() {
+        grants::revoke(&tx, key, 1).unwrap();
+    }
     tx.commit().unwrap();
     let (engine, _writer) =
         Engine::start(store, &Limits::default(), Arc::new(SystemClock), |_| {}).unwrap();

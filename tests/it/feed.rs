@@ -102,6 +102,9 @@ pub fn said(event: event::Reader<'_>) -> String {
         event::HistorySet(_) => "history".into(),
         event::GrantMade(_) => "granted".into(),
         event::GrantRevoked(_) => "revoked".into(),
+        event::EpochBumped(_) => "epoch".into(),
+        event::ActorRevoked(_) => "actor".into(),
+        event::RootRotated(_) => "rotated".into(),
     };
     format!("{} {what}", event.get_place())
 }

@@ -278,6 +278,128 @@ fn a_grant_ends_when_it_was_made_to_also_for_what_was_derived_from_it() {
     });
 }
 
+#[test]
+fn an_objects_refs_grow_stale_together_and_an_actor_loses_everything() {
+    let server = Server::start();
+    local(async {
+        let root = root(&server).await;
+        let (project, session) = made(&root);
+        let mut producer = Producer::new();
+        let named = |actor: &'static str| {
+            move |mut narrowing: narrowing::Builder<'_>| narrowing.set_actor(actor)
+        };
+        let (one, _) = attenuate(&session, &mut producer, named("ada")).await.unwrap();
+        let (below, _) = attenuate(&one, &mut producer, named("eve")).await.unwrap();
+        let mut of_project = Producer::new();
+        let (wide, _) = attenuate(&project, &mut of_project, named("ada")).await.unwrap();
+        let alive = async |client: &object::Client| {
+            client
+                .describe_request()
+                .send()
+                .promise
+                .await
+                .map(|_| ())
+                .map_err(|e| code(&e).to_owned())
+        };
+
+        let mut request = as_object(&session).bump_epoch_request();
+        producer.header(request.get().init_op());
+        let answer = request.send().promise.await.unwrap();
+        let answer = answer.get().unwrap();
+        assert_eq!((answer.get_epoch(), answer.get_cut()), (2, 2), "both grants of the session");
+        assert_eq!(alive(&as_object(&one)).await, Err("revoked".into()));
+        assert_eq!(alive(&as_object(&below)).await, Err("revoked".into()));
+        assert_eq!(
+            alive(&as_object(&wide)).await,
+            Ok(()),
+            "the project's own grant is another object's"
+        );
+        assert_eq!(alive(&as_object(&session)).await, Ok(()), "and the owner reaches it as before");
+        let mut stale = producer.batch(&session, &["x"]);
+        stale.get().get_batch().unwrap().set_capability_epoch(1);
+        assert_eq!(code(&failure(stale.send().promise).await), "epoch-stale");
+        producer.next -= 1;
+
+        let (again, _) = attenuate(&session, &mut producer, named("ada")).await.unwrap();
+        let (other, _) = attenuate(&session, &mut producer, named("bob")).await.unwrap();
+        let cut = async |actor: &str, producer: &mut Producer| {
+            let mut request = root.revoke_actor_request();
+            producer.header(request.get().init_op());
+            request.get().set_actor(actor);
+            request.send().promise.await.map(|answer| answer.get().unwrap().get_cut())
+        };
+        let mut of_root = Producer::new();
+        assert_eq!(cut("ada", &mut of_root).await.unwrap(), 2, "in the session and in the project");
+        assert_eq!(cut("ada", &mut of_root).await.unwrap(), 0);
+        assert_eq!(code(&cut("", &mut of_root).await.unwrap_err()), "narrowing-malformed");
+        assert_eq!(alive(&as_object(&again)).await, Err("revoked".into()));
+        assert_eq!(alive(&as_object(&wide)).await, Err("revoked".into()));
+        assert_eq!(alive(&as_object(&other)).await, Ok(()));
+    });
+}
+
+#[test]
+fn the_root_is_rotated_the_old_one_dies_at_once_and_what_was_derived_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let old = server.root_ref();
+    let mut producer = Producer::new();
+    let (derived_ref, new) = local(async {
+        let root = root(&server).await;
+        let (_, session) = made(&root);
+        let (derived_ref, _) = save(&session, &mut Producer::new(), all).await.unwrap();
+        let (lesser, _) = attenuate(&root, &mut Producer::new(), all).await.unwrap();
+        let rotate = async |root: &root::Client, producer: &mut Producer| {
+            let mut request = root.rotate_request();
+            producer.header(request.get().init_op());
+            request.get().set_seed(&[5; 32]);
+            request
+                .send()
+                .promise
+                .await
+                .map(|answer| answer.get().unwrap().get_ref().unwrap().to_string().unwrap())
+        };
+        let error = rotate(&lesser, &mut Producer::new()).await.unwrap_err();
+        assert_eq!(code(&error), "not-permitted", "a derived root is not the operator's");
+        let again = producer.clone();
+        let new = rotate(&root, &mut producer).await.unwrap();
+        assert_eq!(server.root_ref().trim(), new, "it is kept where the old one was");
+        let error = failure(root.projects_request().send().promise).await;
+        assert_eq!(code(&error), "revoked");
+        let vat = connect(&server).await;
+        let mut request = vat.redeem_request();
+        request.get().set_ref(old.as_str());
+        assert_eq!(code(&failure(request.send().promise).await), "revoked");
+        let fresh: root::Client = redeem(&vat, &new);
+        assert_eq!(
+            rotate(&fresh, &mut again.clone()).await.unwrap(),
+            new,
+            "a repeat, through the new one"
+        );
+        fresh.projects_request().send().promise.await.expect("it was not rotated twice");
+        lesser.projects_request().send().promise.await.expect("what was derived goes on");
+        (derived_ref, new)
+    });
+    server.kill_9();
+    // The file is lost: the next start makes another root, and again only the lost one is dead.
+    std::fs::remove_file(dir.path().join("root.ref")).unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let vat = connect(&server).await;
+        let mut request = vat.redeem_request();
+        request.get().set_ref(new.as_str());
+        assert_eq!(code(&failure(request.send().promise).await), "revoked");
+        let held: session::Client = redeem(&vat, &derived_ref);
+        held.info_request().send().promise.await.expect("what was derived goes on");
+        let answer = as_object(&root(&server).await).grants_request().send().promise.await.unwrap();
+        assert_eq!(
+            answer.get().unwrap().get_grants().unwrap().len(),
+            2,
+            "and the new owner sees it"
+        );
+    });
+}
+
 /// Threads hammer objects under one grant on many connections, while it is taken back: no call that began
 /// after `revoke` had returned succeeds, and no change of theirs is in the log after it.
 #[test]

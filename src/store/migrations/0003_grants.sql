@@ -12,3 +12,5 @@ ALTER TABLE grants ADD COLUMN expires_at_ms INTEGER;
 -- Whether there is a ref for it. One that was only attenuated can be held, but not redeemed.
 ALTER TABLE grants ADD COLUMN saved INTEGER NOT NULL DEFAULT 1;
 CREATE INDEX grants_by_parent ON grants (parent);
+CREATE INDEX grants_by_object ON grants (object_log);
+CREATE INDEX grants_by_actor ON grants (actor) WHERE actor != '';
