@@ -170,7 +170,8 @@ struct OpHeader {
   # its number before sending it. The server takes them in that order only.
 
   producer @0 :Data;
-  # 16 random bytes, made once by the client and kept.
+  # 16 random bytes, made once by the client, kept, and shown to nobody: whoever knows them and may append
+  # can write in its name.
 
   producerEpoch @1 :UInt32;
   # Starts at 1. A client that takes over a producer (a second process, a restored backup) uses a

@@ -20,6 +20,9 @@
 # and then what is kept up to the floor: those events give the state at the floor, and are followed by the
 # full history.
 #
+# *Grants.* Events about grants (who was given what, and what was taken back) are told only to who holds the
+# object with the right `delegate`.
+#
 # *Asking.* `feed` fails with: `cursor-ahead` (the place lies after the end of the history: the server's data
 # was replaced by an older copy, or the place is another object's), `too-many-subscriptions`, `id-malformed`
 # (the name), `op-header-malformed` (`skipProducer` is not 16 bytes), `message-malformed` (no sink). Each call
@@ -117,7 +120,9 @@ struct Event {
   seq @5 :UInt64;
   opId @6 :Data;
   batchId @7 :Data;
-  # The op behind it, as its producer named it. `batchId` is empty if the batch had no name.
+  # The op behind it, as its producer named it. `batchId` is empty if the batch had no name. `producer` is not
+  # the producer's id, with which others could write in its name, but a name made from it: the same for all
+  # its ops.
 
   atMs @8 :UInt64;
   # When it was committed, by the server's clock. Never use it for order.

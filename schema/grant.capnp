@@ -24,17 +24,18 @@ interface Object {
   #
   # Needs `delegate`. Safe to repeat: the repeat returns the same object under the same grant.
   # Fails with: `not-permitted` (a right this object lacks; it says which), `narrowing-malformed`,
-  # `too-deep`.
+  # `too-deep`, `too-many-grants`.
 
   save @2 (op :Bowline.OpHeader, seed :Data, narrowing :Narrowing) -> (ref :Text, grant :Data);
   # A sturdy ref for this object, with less authority or the same, under a grant of its own. The ref is a
   # secret: who has it, has the object.
   #
-  # `seed`: 32 random bytes, made by you and stored with the op. The secret in the ref is made from it, and the
-  # server keeps neither: that is how a repeat can return the same ref, and a stolen database redeems nothing.
+  # `seed`: 32 random bytes, made by you, stored with the op, and as secret as the ref itself. The secret in the
+  # ref is made from it, and the server keeps neither: that is how a repeat can return the same ref, and a
+  # stolen database redeems nothing.
   #
   # Needs `delegate`. Safe to repeat: the repeat returns the same ref.
-  # Fails with: `not-permitted`, `narrowing-malformed`, `too-deep`.
+  # Fails with: `not-permitted`, `narrowing-malformed`, `too-deep`, `too-many-grants`.
 
   grants @3 (page :Bowline.Page) -> (grants :List(GrantInfo), end :Bowline.PageEnd);
   # Every grant ever derived from the one this object is held under, through any object, in the order they
@@ -45,13 +46,15 @@ interface Object {
   # revoked already. It must be the one this object is held under, or derived from it. The op is numbered
   # in this object's log.
   #
-  # Needs `delegate`; to give up the grant one holds oneself, nothing. Safe to repeat.
+  # Needs `delegate`. Safe to repeat, unless it was the one this object is held under: then nothing is heard
+  # through it any more but `revoked`.
   # Fails with: `grant-not-found` (unknown and not yours look alike).
 
   bumpEpoch @5 (op :Bowline.OpHeader) -> (epoch :UInt64, cut :UInt64);
   # Makes every ref of this object stale, whoever derived it: all grants for this very object are taken back,
   # with everything derived from them, and ops that carry its former epoch (`OpHeader.capabilityEpoch`) are
-  # refused. Whoever reaches the object through another one, as the owner of the project does, goes on.
+  # refused. Whoever reaches the object through another one, as the owner of the project does, goes on, and so
+  # do the grant this object is held under and those it was derived from.
   # `epoch` is the object's epoch from now on.
   #
   # Needs `admin`. Safe to repeat.
@@ -61,7 +64,7 @@ struct Narrowing {
   # How much of an object's authority to hand on.
 
   rights @0 :List(Right);
-  # Which rights; empty for all this object has.
+  # Which rights; empty for all this object has, so never send a list that happened to come out empty.
 
   expiresAtMs @1 :UInt64;
   # When it ends, by the server's clock in milliseconds since 1970. 0 for never, or rather for when the

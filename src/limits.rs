@@ -37,6 +37,10 @@ pub const DURABLE_SUBSCRIPTIONS_PER_LOG_MAX: u64 = 1_000;
 pub const COMPACTION_STEP_OPS_MAX: u64 = 2_000;
 /// Payload bytes looked at in one step; its last op may pass it.
 pub const COMPACTION_STEP_BYTES_MAX: u64 = 8 << 20;
+/// Commands that take authority back and are queued though the queue is full for others.
+pub const REVOCATIONS_RESERVED: usize = 256;
+/// Grants in force that were derived from one grant directly.
+pub const GRANTS_PER_GRANT_MAX: u64 = 10_000;
 /// Grants that stand above a grant, at most.
 pub const GRANT_DEPTH_MAX: u32 = 64;
 /// Ops one op may depend on.

@@ -124,6 +124,11 @@ impl Command {
         }
     }
 
+    /// Whether it takes authority back.
+    pub(super) fn takes_back(&self) -> bool {
+        matches!(self, Command::Append(batch) if batch.ops.iter().any(Op::takes_back))
+    }
+
     /// The log whose content it changes.
     pub(super) fn changes(&self) -> Option<LogId> {
         match self {

@@ -2,7 +2,9 @@
 
 use super::command::{Answer, Command};
 use super::standing::Fallen;
-use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
+use crate::limits::{
+    DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX, REVOCATIONS_RESERVED,
+};
 use crate::model::code::{Code, Coded};
 use crate::model::feed::Ahead;
 use crate::model::ledger::Fenced;
@@ -138,8 +140,11 @@ impl Queue {
         let job = Job { bytes: command.bytes(), command, reply };
         let refusal = {
             let mut inner = self.lock();
-            let full = inner.jobs.len() >= self.commands_max
-                || (inner.bytes + job.bytes > self.bytes_max && !inner.jobs.is_empty());
+            let reserve = if job.command.takes_back() { REVOCATIONS_RESERVED } else { 0 };
+            let full = inner.jobs.len() >= self.commands_max + reserve
+                || (inner.bytes + job.bytes > self.bytes_max
+                    && !inner.jobs.is_empty()
+                    && reserve == 0);
             match (inner.closed, inner.recovering, full) {
                 (true, _, _) => Refusal::Stopping,
                 (_, true, _) => Refusal::Recovering,

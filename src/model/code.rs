@@ -73,6 +73,8 @@ codes! {
         "There is no such grant, or it was not derived from the one this object is held under.";
     NarrowingMalformed, "narrowing-malformed", No,
         "The label or the actor of a grant is too long or holds characters that have no place there, a right is unknown, or the seed is not 32 bytes.";
+    TooManyGrants, "too-many-grants", Later,
+        "As many grants in force are derived from this one as the server allows. Revoke some.";
     TooDeep, "too-deep", No,
         "As many grants stand above this one as the server allows. Derive from one that stands higher.";
     IdMalformed, "id-malformed", No,

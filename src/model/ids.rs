@@ -43,6 +43,18 @@ byte_ids! {
     Digest;
 }
 
+impl ProducerId {
+    /// What others are told of a producer: the same for all its ops, and of no use to write in its name.
+    /// Whoever knows the id itself can.
+    pub fn public(self) -> [u8; 16] {
+        let mut hasher = blake3::Hasher::new_derive_key("bowline producer name v1");
+        hasher.update(&self.0);
+        let mut name = [0; 16];
+        hasher.finalize_xof().fill(&mut name);
+        name
+    }
+}
+
 /// 16 bytes as 26 lower-case characters.
 fn encoded(bytes: &[u8; 16]) -> String {
     let mut text = BASE32HEX_NOPAD.encode(bytes);

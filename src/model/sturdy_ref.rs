@@ -44,9 +44,14 @@ impl Secret {
         Self(random)
     }
 
-    /// The secret of a grant that its maker gave a seed for: the same whenever both are the same.
-    pub fn from_seed(seed: &[u8; SECRET_BYTES], grant: GrantId) -> Self {
-        Self(*blake3::keyed_hash(seed, &grant.0).as_bytes())
+    /// The secret of a grant that its maker gave a seed for: the same whenever both are the same. The store's
+    /// key goes in too, so that a poor seed does not let everybody who sees grant ids compute the secret.
+    pub fn from_seed(seed: &[u8; SECRET_BYTES], grant: GrantId, key: &VerifierKey) -> Self {
+        let mut salt = blake3::derive_key("bowline ref secret v1", &key.0);
+        let mut hasher = blake3::Hasher::new_keyed(seed);
+        hasher.update(&grant.0).update(&salt);
+        salt.zeroize();
+        Self(*hasher.finalize().as_bytes())
     }
 
     /// What the store keeps instead of the secret. The key belongs to one store, so a verifier copied

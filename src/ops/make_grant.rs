@@ -1,6 +1,7 @@
 //! Less of an object's authority is handed on, under a grant of its own.
 
 use super::{Effect, Kind, NotApplied, Place, entry};
+use crate::limits::GRANTS_PER_GRANT_MAX;
 use crate::model::code::{Code, Coded};
 use crate::model::grant::{self, Held, Narrowing};
 use crate::model::ids::{GrantId, OpId};
@@ -28,6 +29,12 @@ pub enum Error {
     /// Two ops with one name want to make a grant in one log.
     #[error("another op of the same name has made a grant here; every op needs a name of its own")]
     NameReused,
+    /// It would be over before it began.
+    #[error("the time it would end has passed already")]
+    AlreadyOver,
+    /// There are enough.
+    #[error("{GRANTS_PER_GRANT_MAX} grants in force are derived from this one; revoke some")]
+    TooMany,
     /// The grant it would be derived from is not there.
     #[error("the grant this object is held under does not exist any more")]
     Gone,
@@ -37,6 +44,8 @@ impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Error::NameReused => Code::OpReused,
+            Error::AlreadyOver => Code::NarrowingMalformed,
+            Error::TooMany => Code::TooManyGrants,
             Error::Gone => Code::Revoked,
         }
     }
@@ -70,6 +79,12 @@ impl MakeGrant {
     ) -> Result<Effect<'static>, NotApplied> {
         let parent = store::grants::get(tx, place.granted)?.ok_or(Error::Gone)?;
         let authority = parent.authority.narrowed(&self.narrowing)?;
+        if authority.has_expired(place.now_ms) {
+            return Err(Error::AlreadyOver.into());
+        }
+        if store::grants::children_in_force(tx, parent.key)? >= GRANTS_PER_GRANT_MAX {
+            return Err(Error::TooMany.into());
+        }
         let id = grant::made_by(place.log, op);
         if store::grants::by_id(tx, id)?.is_some() {
             return Err(Error::NameReused.into());

@@ -85,6 +85,20 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| *kind as u16 == number)
     }
 
+    /// Whether ops of a stored number tell who was given what.
+    pub fn is_about_grants(number: u16) -> bool {
+        matches!(
+            Self::from_number(number),
+            Some(
+                Kind::MakeGrant
+                    | Kind::RevokeGrant
+                    | Kind::BumpEpoch
+                    | Kind::RevokeActor
+                    | Kind::RotateRoot
+            )
+        )
+    }
+
     /// Whether the state still shows such an op as long as nothing has replaced it. One that only takes
     /// away leaves nothing to keep.
     pub fn leaves_state(self) -> bool {
@@ -172,6 +186,17 @@ impl Op {
     /// Under which conditions it may be tried.
     pub fn conditions(&self) -> &Conditions {
         &self.conditions
+    }
+
+    /// Whether it takes authority back. Room is kept for such ops where there is none for others.
+    pub fn takes_back(&self) -> bool {
+        matches!(
+            &self.action,
+            Ok(Action::RevokeGrant(_)
+                | Action::RevokeActor(_)
+                | Action::BumpEpoch(_)
+                | Action::RotateRoot(_))
+        )
     }
 
     /// What it takes up in a queue.

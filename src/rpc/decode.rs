@@ -33,6 +33,7 @@ use capnp::MessageSize;
 use capnp::message::{Builder, HeapAllocator};
 use capnp::traits::{Owned, SetterInput};
 use serde::de::IgnoredAny;
+use zeroize::{Zeroize, Zeroizing};
 
 /// What is wrong with a call as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -230,13 +231,15 @@ pub(super) fn save(
     let seed: &[u8; 32] = params.get_seed()?.try_into().map_err(|_| Malformed::Seed)?;
     let wish = params.get_narrowing()?;
     let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
-    let secret = Secret::from_seed(seed, grant::made_by(object.log, single.id));
+    let secret = Secret::from_seed(seed, grant::made_by(object.log, single.id), key);
     let verifier = Some(secret.verifier(key));
     let action = narrowing(wish)?
         .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier }));
-    let mut tag = b"save".to_vec();
-    tag.extend(seed);
+    let mut tag = [0; 36];
+    tag[..4].copy_from_slice(b"save");
+    tag[4..].copy_from_slice(seed);
     let (header, op) = single.op_with(only_segment(&sent), &tag, action);
+    tag.zeroize();
     Ok((header, op, secret))
 }
 
@@ -270,7 +273,10 @@ pub(super) fn revoke_actor(
         true => Ok(Action::RevokeActor(RevokeActor { actor: actor.clone() })),
         false => Err(grant::Error::Words.into()),
     };
-    Ok(single.op_with(actor.as_bytes(), b"revokeActor", action))
+    // What is compared must say where it ends.
+    let mut sent = (actor.len() as u64).to_le_bytes().to_vec();
+    sent.extend(actor.as_bytes());
+    Ok(single.op_with(&sent, b"revokeActor", action))
 }
 
 /// `Root.rotate`. The secret comes back beside the op, and is nowhere in it.
@@ -281,7 +287,7 @@ pub(super) fn rotate(
     let params = params?;
     let single = Single::read(params.get_op()?)?;
     let seed: &[u8; 32] = params.get_seed()?.try_into().map_err(|_| Malformed::Seed)?;
-    let secret = Secret::from_seed(seed, grant::made_by(LogId::ROOT, single.id));
+    let secret = Secret::from_seed(seed, grant::made_by(LogId::ROOT, single.id), key);
     let action = Ok(Action::RotateRoot(RotateRoot { verifier: secret.verifier(key) }));
     let (header, op) = single.op_with(seed, b"rotate", action);
     Ok((header, op, secret))
@@ -427,7 +433,7 @@ impl Single {
         tag: &[u8],
         action: Result<Action, Refused>,
     ) -> (BatchHeader, Op) {
-        let mut beside = tag.to_vec();
+        let mut beside = Zeroizing::new(tag.to_vec());
         if self.conditions != Conditions::default() {
             // Numbers into memory: that cannot fail.
             beside.extend(postcard::to_stdvec(&self.conditions).unwrap_or_default());

@@ -160,7 +160,7 @@ pub(super) fn event(
     to.set_cursor(op.cursor.0);
     to.set_project_id(op.project_id.as_deref().unwrap_or_default());
     to.set_session_id(op.session_id.as_deref().unwrap_or_default());
-    to.set_producer(&op.producer.0);
+    to.set_producer(&op.producer.public());
     to.set_seq(op.seq);
     to.set_op_id(&op.op_id.0);
     if let Some(batch) = op.batch {

@@ -13,8 +13,9 @@ use crate::engine::{
 };
 use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_MS};
 use crate::model::code::{Code, Coded};
-use crate::model::feed::{self, FeedPage, Stretch, TakeIn, Wish, lost_something};
+use crate::model::feed::{self, FeedPage, LoggedOp, Stretch, TakeIn, Wish, lost_something};
 use crate::model::rights::Right;
+use crate::ops::Kind;
 use crate::queries::QueryError;
 use crate::wire::feed_capnp::{sink, subscription};
 use capnp::capability::Promise;
@@ -202,6 +203,8 @@ impl Feed {
                 return Err(Ended::Taken);
             }
             let page = self.page(after).await?;
+            // It may have been read after the authority was gone.
+            self.claim.standing().check(|| self.clock.now_ms())?;
             if lost_something(&page, self.taking_in.as_ref().map(|(begun, _)| *begun)) {
                 let begun = TakeIn { floor: page.floor, cuts: page.cuts };
                 self.taking_in = Some((begun, self.watched.taking_in()));
@@ -223,14 +226,20 @@ impl Feed {
     /// Waits until the sink and the connection may be sent more. Of one connection only a few feeds are sent
     /// something at a time, so that many of them together do not outrun it.
     async fn room(&mut self) -> Result<FeedTurn, Ended> {
-        while self.calls.len() >= FEED_CALLS_IN_FLIGHT_MAX {
-            self.step(None).await?;
-        }
         let claim = self.claim.clone();
+        let mut revoked = std::pin::pin!(claim.standing().revoked());
+        while self.calls.len() >= FEED_CALLS_IN_FLIGHT_MAX {
+            tokio::select! {
+                biased;
+                () = &mut revoked => return Err(Fallen::Revoked.into()),
+                stepped = self.step(None) => { stepped?; }
+            }
+        }
         let mut turn = std::pin::pin!(claim.turn_to_feed());
         loop {
             tokio::select! {
                 biased;
+                () = &mut revoked => return Err(Fallen::Revoked.into()),
                 turn = &mut turn => return Ok(turn),
                 stepped = self.step(None), if !self.calls.is_empty() => { stepped?; }
             }
@@ -240,6 +249,7 @@ impl Feed {
     /// The page behind a place. Readers that have no room now will have some.
     async fn page(&self, after: u64) -> Result<Arc<FeedPage>, Ended> {
         loop {
+            self.claim.standing().check(|| self.clock.now_ms())?;
             let house = self.claim.require(Right::Read).map_err(|_| Ended::Over)?;
             let fetch = house.readers.feed(self.stretch, after);
             match self.watched.page(after, fetch).await {
@@ -253,7 +263,10 @@ impl Feed {
 
     /// Sends what the sink wished for of a page.
     fn tell(&mut self, page: &FeedPage) -> Result<(), Ended> {
-        let wanted: Vec<_> = page.ops.iter().filter(|op| self.wish.wants(op)).collect();
+        let about_grants = self.claim.carries(Right::Delegate);
+        let may_hear = |op: &LoggedOp| about_grants || !Kind::is_about_grants(op.kind);
+        let wanted: Vec<_> =
+            page.ops.iter().filter(|op| self.wish.wants(op) && may_hear(op)).collect();
         self.progress.place.set(page.through);
         self.progress.caught_up.set(false);
         if self.taking_in.as_ref().is_some_and(|(begun, _)| page.through >= begun.floor) {

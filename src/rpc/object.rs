@@ -64,12 +64,19 @@ impl<T: Object> object::Server for T {
         mut results: object::AttenuateResults,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let submitted = decode::attenuate(params.get(), self.held()).map_err(to_wire).and_then(
-            |(header, op)| submit(self.claim(), Right::Delegate, self.held().log, header, vec![op]),
+            |(header, op)| {
+                // The object's place first: one who holds too many is told before anything is done.
+                let place = self.claim().derive().map_err(to_wire)?;
+                let log = self.held().log;
+                Ok((submit(self.claim(), Right::Delegate, log, header, vec![op])?, place))
+            },
         );
         drop(params);
         async move {
-            let key = grant_made(made(submitted?.answer().await)?)?;
+            let (submitted, place) = submitted?;
+            let key = grant_made(made(submitted.answer().await)?)?;
             let house = self.claim().house()?;
+            drop(place);
             let (object, granted) = under(self.claim(), &house, key).await?;
             let mut results = results.get();
             results.set_grant(&granted.grant.id.0);

@@ -165,9 +165,13 @@ impl root::Server for Root {
                 return Err(super::impossible());
             };
             // This object is dead by now, but whoever asked is to have the new ref.
-            let grant = house.readers.granted(key).await.map_err(to_wire)?.grant.id;
-            let rotated = SturdyRef { address: house.address.clone(), grant, secret };
-            (house.keep_root_ref)(rotated.clone()).await;
+            let granted = house.readers.granted(key).await.map_err(to_wire)?;
+            let rotated =
+                SturdyRef { address: house.address.clone(), grant: granted.grant.id, secret };
+            // A late repeat must not put a ref into the file that was rotated away since.
+            if granted.in_force.is_some() {
+                (house.keep_root_ref)(rotated.clone()).await;
+            }
             results.get().set_ref(rotated.reveal().as_str());
             Ok(())
         }

@@ -177,6 +177,11 @@ impl Claim {
         answer.map_err(to_wire)
     }
 
+    /// Whether this object carries a right, for what is told and not for what is done.
+    pub(super) fn carries(&self, right: Right) -> bool {
+        self.rights.contains(right)
+    }
+
     /// What is shared by all who hold something under the same grant.
     pub(super) fn standing(&self) -> &Arc<Standing> {
         &self.standing

@@ -74,6 +74,7 @@ pub(super) fn keep_root_ref(
         let grant = grants::by_id(&tx, found.grant)?.filter(|grant| {
             !grant.revoked
                 && grant.kind == ObjectKind::Root
+                && grant.authority.depth == 0
                 && grant.verifier == found.secret.verifier(&me.verifier_key)
         });
         if grant.is_some() {

@@ -211,6 +211,15 @@ pub fn revoke(tx: &Tx<'_>, key: GrantKey, now_ms: u64) -> Result<Vec<GrantKey>, 
     Ok(cut.collect::<Result<_, _>>()?)
 }
 
+/// How many grants in force are derived from one directly.
+pub fn children_in_force(read: &Read<'_>, key: GrantKey) -> Result<u64, StoreError> {
+    let count = read
+        .conn
+        .prepare_cached("SELECT count(*) FROM grants WHERE parent = ? AND revoked_at_ms IS NULL")?
+        .query_row([key.0], |row| row.get(0))?;
+    Ok(from_sql_int(count))
+}
+
 /// The grants for an object that are in force, but for the operator's own.
 pub fn of_object(read: &Read<'_>, log: LogId) -> Result<Vec<GrantKey>, StoreError> {
     keys(
@@ -259,6 +268,7 @@ mod tests {
     use super::*;
     use crate::model::sturdy_ref::{Secret, VerifierKey};
     use crate::store::testing;
+    use proptest::prelude::*;
 
     #[test]
     fn a_grant_comes_back_as_it_was_and_is_dead_once_revoked() {
@@ -306,5 +316,51 @@ mod tests {
         assert!(stems_from(&tx, c, next).unwrap() && in_force(&tx, c).unwrap().is_some());
         assert_eq!(operators(&tx).unwrap(), [next]);
         assert_eq!(in_force(&tx, GrantKey(99)).unwrap(), None, "an unknown grant is not in force");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        /// In any tree, taking a grant back cuts exactly what stems from it.
+        #[test]
+        fn revoking_any_node_cuts_exactly_its_subtree(
+            parents in prop::collection::vec(any::<prop::sample::Index>(), 1..40),
+            nodes in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
+        ) {
+            let (_dir, mut store) = testing::store();
+            let tx = store.begin().unwrap();
+            let authority = Authority { rights: Rights::all(), expires_at_ms: None, depth: 0 };
+            let make = |n: u8, parent| {
+                let id = GrantId([n; 16]);
+                let (kind, log) = (ObjectKind::Root, LogId::ROOT);
+                let (label, actor, verifier) = ("", "", None);
+                create(&tx, &NewGrant { id, verifier, kind, log, authority, label, actor, parent }, 1)
+            };
+            let mut tree = vec![(make(0, None).unwrap(), None::<usize>)];
+            for (n, parent) in (1u8..).zip(&parents) {
+                let at = parent.index(tree.len());
+                tree.push((make(n, Some(tree[at].0)).unwrap(), Some(at)));
+            }
+            let mut dead = vec![false; tree.len()];
+            for node in nodes {
+                let node = node.index(tree.len());
+                let below = |mut at: usize| loop {
+                    match (at == node, tree[at].1) {
+                        (true, _) => return true,
+                        (false, Some(parent)) => at = parent,
+                        (false, None) => return false,
+                    }
+                };
+                let mut want: Vec<_> = (0..tree.len()).filter(|at| below(*at) && !dead[*at]).collect();
+                let mut cut = revoke(&tx, tree[node].0, 2).unwrap();
+                cut.sort_by_key(|key| key.0);
+                want.sort_by_key(|at| tree[*at].0.0);
+                prop_assert_eq!(cut, want.iter().map(|at| tree[*at].0).collect::<Vec<_>>());
+                want.into_iter().for_each(|at| dead[at] = true);
+                for (at, (key, _)) in tree.iter().enumerate() {
+                    prop_assert_eq!(in_force(&tx, *key).unwrap().is_none(), dead[at]);
+                }
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use bowline::limits::DURABLE_SUBSCRIPTIONS_PER_LOG_MAX;
+use bowline::model::ids::ProducerId;
 use bowline::wire::feed_capnp::{EventKind, event, event_page, sink, subscription, wish};
 use bowline::wire::message_capnp::part;
 use bowline::wire::session_capnp::session;
@@ -406,7 +407,8 @@ fn an_event_names_its_op_as_its_producer_did() {
                 (event.get_place(), event.get_cursor(), event.get_seq()),
                 (seq + 2, seq, seq)
             );
-            assert_eq!(event.get_producer().unwrap(), producer.id);
+            let public = ProducerId(producer.id).public();
+            assert_eq!(event.get_producer().unwrap(), public, "not the id itself");
             assert_eq!(event.get_op_id().unwrap(), producer.op_id(seq));
             assert_eq!(event.get_batch_id().unwrap(), [8; 16]);
             assert_eq!(event.get_session_id().unwrap(), info.get_id().unwrap());

@@ -129,6 +129,43 @@ fn what_is_handed_on_is_less_and_never_more() {
     });
 }
 
+/// Whoever knows how an op was named, and repeats it under a lesser grant, gains nothing by it.
+#[test]
+fn a_repeat_under_a_lesser_grant_does_not_hand_out_what_was_made_for_a_greater_one() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let few = [Right::Read, Right::Append, Right::Delegate];
+        let (lesser, _) = attenuate(&session, &mut Producer::new(), only(&few)).await.unwrap();
+        let mut owners = Producer::new();
+        let stolen = owners.clone();
+        let (all_rights, _) = attenuate(&session, &mut owners, all).await.unwrap();
+        as_object(&all_rights).describe_request().send().promise.await.unwrap();
+        let error = attenuate(&lesser, &mut stolen.clone(), all).await.err().unwrap();
+        assert_eq!(code(&error), "op-reused");
+        attenuate(&session, &mut stolen.clone(), all)
+            .await
+            .expect("its owner's repeat is answered");
+        attenuate(&lesser, &mut Producer::new(), |mut narrowing| narrowing.set_expires_at_ms(5))
+            .await
+            .map(|_| ())
+            .map_err(|error| assert_eq!(code(&error), "narrowing-malformed"))
+            .unwrap_err();
+
+        // And a feed names producers without giving their ids away, and grants only to who may hand on.
+        let ears = Rc::new(Ears::default());
+        let (reader, _) = attenuate(&session, &mut owners, only(&[Right::Read])).await.unwrap();
+        let _feed = feed(&reader, &ears, |_| ()).await.unwrap();
+        put(&session, &mut Producer::new(), &["m"]).await;
+        ears.places(1).await;
+        assert_eq!(ears.lines().iter().filter(|line| line.contains("granted")).count(), 0);
+        let ears = Rc::new(Ears::default());
+        let _feed = feed(&session, &ears, |_| ()).await.unwrap();
+        ears.places(4).await;
+        assert_eq!(ears.lines().iter().filter(|line| line.contains("granted")).count(), 3);
+    });
+}
+
 #[test]
 fn a_ref_survives_restarts_and_a_repeat_returns_the_same() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,6 +227,11 @@ fn revoking_cuts_the_subtree_and_nothing_else_on_every_connection() {
         let ears = Rc::new(Ears::default());
         let running = feed(&b, &ears, |_| ()).await.unwrap();
         ears.until("caught-up 3").await;
+        // One whose sink does not return is cut, too, and hears nothing that happens after.
+        let stalled = Rc::new(Ears::default());
+        stalled.stalled.set(true);
+        let _stalled = feed(&b, &stalled, |_| ()).await.unwrap();
+        stalled.until("caught-up 3").await;
 
         // Who is not above it cannot take it back, and does not learn whether it exists.
         for grant in [b_grant.as_slice(), &[1; 16]] {
@@ -216,6 +258,7 @@ fn revoking_cuts_the_subtree_and_nothing_else_on_every_connection() {
         let error = failure(Producer::new().batch(&a, &["x"]).send().promise).await;
         assert_eq!(code(&error), "revoked");
         ears.until("ended revoked").await;
+        stalled.until("ended revoked").await;
         let error = failure(running.status_request().send().promise).await;
         assert_eq!(code(&error), "revoked");
         let mut again = elsewhere.redeem_request();
@@ -508,6 +551,35 @@ async fn hammer(
         }
         producer.acked_through = producer.next - 1;
     }
+}
+
+#[test]
+fn one_grant_has_only_so_many_others_below_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let (_, grant) = local(async {
+        let (_, session) = made(&root(&server).await);
+        save(&session, &mut Producer::new(), all).await.unwrap()
+    });
+    server.kill_9();
+    let store = rusqlite::Connection::open(dir.path().join("bowline.db")).unwrap();
+    store
+        .execute(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?)
+             INSERT INTO grants (public_id, verifier, object_kind, object_log, rights, label, created_at_ms, parent)
+             SELECT randomblob(16), zeroblob(32), 0, 1, 1, '', 1, (SELECT id FROM grants WHERE parent IS NULL) FROM n",
+            [bowline::limits::GRANTS_PER_GRANT_MAX as i64 - 1],
+        )
+        .unwrap();
+    drop(store);
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        let error = save(&root, &mut Producer::new(), all).await.unwrap_err();
+        assert_eq!(code(&error), "too-many-grants");
+        assert_eq!(revoke(&root, &mut Producer::new(), &grant).await.unwrap(), 1);
+        save(&root, &mut Producer::new(), all).await.expect("there is room again");
+    });
 }
 
 #[test]

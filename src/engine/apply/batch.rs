@@ -5,7 +5,7 @@ use crate::engine::command::Submission;
 use crate::engine::queue::Refusal;
 use crate::model::conditions::{Fate, Unmet};
 use crate::model::ids::{Cursor, GrantKey};
-use crate::model::ledger::{self, Ack, Decision, Mode, Outcome, ProducerState, Receipt};
+use crate::model::ledger::{self, Ack, Decision, Made, Mode, Outcome, ProducerState, Receipt};
 use crate::ops::{self, NotApplied, Op, Place, Refused};
 use crate::store::logs::LogState;
 use crate::store::{self, StoreError, Tx, producers::ProducerKey};
@@ -42,8 +42,13 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         Some((key, _)) => recorded(tx, key, state, batch)?,
         None => BTreeMap::new(),
     };
+    let foreign = foreign(tx, batch.grant, &recorded)?;
     let digests = batch.ops.iter().map(Op::digest);
-    let digest_of = |seq: u64| recorded.get(&seq).map(|receipt| receipt.digest);
+    // What was made for somebody else's authority is nobody else's op.
+    let own = |seq: &u64| !foreign.contains(seq);
+    let digest_of = |seq: u64| {
+        Some(seq).filter(own).and_then(|seq| recorded.get(&seq)).map(|receipt| receipt.digest)
+    };
     let plan = ledger::plan(state, header, digests, digest_of).map_err(Refusal::from)?;
 
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(plan.repeats + plan.fresh);
@@ -61,7 +66,10 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         let producer = match known {
             Some((key, _)) => key,
             None => {
-                room_for_producer(&log)?;
+                // Taking back must always be possible.
+                if !batch.ops.iter().any(Op::takes_back) {
+                    room_for_producer(&log)?;
+                }
                 store::producers::create(tx, batch.log, header.producer, after)?
             }
         };
@@ -107,6 +115,27 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         stopped: plan.stop,
     };
     Ok(Applied { ack, log, cut })
+}
+
+/// The numbers under which grants were made that do not stem from the one a batch comes under. A repeat
+/// would hand its sender authority that nobody gave it.
+fn foreign(
+    tx: &Tx<'_>,
+    grant: GrantKey,
+    recorded: &BTreeMap<u64, Receipt>,
+) -> Result<Vec<u64>, StoreError> {
+    let mut foreign = Vec::new();
+    for (seq, receipt) in recorded {
+        let (Decision::Applied { made: Made::Grant(key), .. }
+        | Decision::Unchanged { made: Made::Grant(key) }) = receipt.decision
+        else {
+            continue;
+        };
+        if !store::grants::stems_from(tx, key, grant)? {
+            foreign.push(*seq);
+        }
+    }
+    Ok(foreign)
 }
 
 /// What is kept about those ops that are decided and not acknowledged, as far as the batch repeats them or
