@@ -81,9 +81,17 @@ interface Vat {
   # `object` is a `Root`, a `Project` or a `Session`, as `kind` says. `epoch` is the object's epoch now,
   # for `OpHeader.capabilityEpoch`.
   #
-  # Fails with: `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (unknown,
+  # Fails with: `used-up`, `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (unknown,
   # expired and revoked look alike to a stranger), `revoked` and `expired` (told only to who shows the
   # right secret).
+
+  claim @2 (ref :Text, seed :Data) -> (ref :Text);
+  # Exchanges a ref that was saved as a claim for one that can be redeemed, with the same authority. Only the
+  # first to do so gets one. `seed`: 32 random bytes, made by you and stored before you call, and as secret as
+  # the ref: who repeats the call with the same seed, after a lost answer, gets the same ref.
+  #
+  # Needs no right but the claim itself. Fails with: `ref-malformed`, `ref-refused`, `used-up` (somebody was
+  # quicker), `revoked`, `expired`, `narrowing-malformed` (the seed).
 }
 
 enum ObjectKind {

@@ -76,6 +76,14 @@ struct Narrowing {
   actor @3 :Text;
   # Whom it is for: any name you use for that agent or person, at most 128 bytes without spaces and control
   # characters. It may be empty.
+
+  usesMax @4 :UInt32;
+  # How often its ref may be redeemed; 0 for as often as that of the grant it is derived from. After that
+  # `redeem` fails with `used-up`; what was redeemed before goes on.
+
+  claim @5 :Bool;
+  # For `save`: the ref cannot be redeemed. Whoever is the first to show it to `Vat.claim` gets a ref of its own in
+  # exchange, and from then on it is worth nothing. Use it where a ref travels through chats and logs.
 }
 
 enum Right {
@@ -127,10 +135,20 @@ struct GrantInfo {
 
   createdAtMs @11 :UInt64;
   state @12 :GrantState;
+  usesMax @13 :UInt32;
+  uses @14 :UInt32;
+  # How often its ref may be redeemed, 0 for any number, and, where that is limited, how often it was.
+
+  lastUsedAtMs @15 :UInt64;
+  # When its ref was last redeemed, to the minute; 0 for never.
+
+  claim @16 :Bool;
 }
 
 enum GrantState {
   live @0;
   revoked @1;
   expired @2;
+  usedUp @3;
+  # Its ref cannot be redeemed any more; what was redeemed goes on.
 }

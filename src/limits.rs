@@ -77,6 +77,14 @@ pub const ACKS_AT_ONCE_MAX: usize = 8;
 /// Refs one connection is having redeemed at one time; more wait. So strangers cannot fill the readers'
 /// queue.
 pub const REDEEMS_AT_ONCE_MAX: usize = 4;
+/// Refs in a row that stand for nothing before a connection is made to wait: a typing error is no attack.
+pub const WRONG_REFS_FREE: u32 = 8;
+/// How long it waits then, twice as long each time.
+pub const WRONG_REF_PAUSE_MS: u64 = 50;
+/// And how long at most.
+pub const WRONG_REF_PAUSE_MS_MAX: u64 = 5_000;
+/// How often the last use of a ref is noted.
+pub const LAST_USE_EVERY_MS: u64 = 60_000;
 /// Ops of one connection on their way to the disk or back.
 pub const OPS_IN_FLIGHT_MAX: usize = 64 << 10;
 /// Bytes streamed in through one connection that are not on disk yet; `Writer.write` waits beyond.

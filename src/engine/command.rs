@@ -2,9 +2,10 @@
 
 use crate::limits::COMMAND_BYTES_LEAST;
 use crate::model::feed::Stretch;
-use crate::model::ids::{Cursor, GrantKey, LogId, SubscriptionName};
+use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader};
 use crate::model::registration::Registration;
+use crate::model::sturdy_ref::Verifier;
 use crate::ops::Op;
 use crate::store::subscriptions::{SubscriptionKey, Taken};
 
@@ -30,6 +31,10 @@ pub(super) enum Command {
     },
     /// History is compacted.
     Compact(Compacting),
+    /// A ref is redeemed.
+    Redeem(GrantKey),
+    /// A claim is exchanged.
+    Claim(Claiming),
 }
 
 /// A batch of ops for one log, under one authority.
@@ -93,6 +98,15 @@ pub struct Acknowledgement {
     pub holder: u64,
     /// Up to here.
     pub place: u64,
+}
+
+/// A claim to be exchanged for a grant of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Claiming {
+    /// The claim.
+    pub claim: GrantKey,
+    /// What fits the secret of the ref it is exchanged for.
+    pub verifier: Verifier,
 }
 
 /// A piece of a log to be compacted.
@@ -167,6 +181,7 @@ pub(super) enum Answer {
         key: Option<SubscriptionKey>,
     },
     Done(bool),
+    Claimed(GrantId),
     Freed(Freed),
 }
 
@@ -209,5 +224,6 @@ macro_rules! parts {
 parts! {
     registered, Registered, Registered;
     done, Done, bool;
+    claimed, Claimed, GrantId;
     freed, Freed, Freed;
 }

@@ -19,7 +19,7 @@ mod writer;
 
 pub use crate::store::subscriptions::{SubscriptionKey, Taken};
 pub use command::{
-    Acknowledgement, Compacting, Freed, Registered, Registering, Submission, Subscribing,
+    Acknowledgement, Claiming, Compacting, Freed, Registered, Registering, Submission, Subscribing,
 };
 pub use live::LiveLog;
 pub use queue::{Refusal, Submitted};
@@ -30,7 +30,7 @@ pub use writer::Fatal;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::feed::Stretch;
-use crate::model::ids::{GrantKey, LogId, SubscriptionName};
+use crate::model::ids::{GrantId, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::Ack;
 use crate::store::Store;
 use command::{Answer, Command};
@@ -124,6 +124,16 @@ impl Engine {
     /// What a sweep over all logs leaves alone, so that nobody has to begin anew.
     pub fn spare(&self) -> Spared {
         self.tower.spare()
+    }
+
+    /// Counts one more use of a ref, if it may still be used.
+    pub fn redeem(&self, grant: GrantKey) -> Submitted<bool> {
+        self.queue.push(Command::Redeem(grant), Answer::done)
+    }
+
+    /// Exchanges a claim for a grant of its own.
+    pub fn claim(&self, claiming: Claiming) -> Submitted<GrantId> {
+        self.queue.push(Command::Claim(claiming), Answer::claimed)
     }
 
     /// Compacts a piece of a log.

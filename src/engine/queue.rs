@@ -41,6 +41,9 @@ pub enum Refusal {
     /// The grant is not in force.
     #[error(transparent)]
     Fallen(#[from] Fallen),
+    /// A ref was used as often as it may be.
+    #[error("this ref was used as often as it may be, or exchanged by somebody else")]
+    UsedUp,
     /// The object's epoch is another one by now.
     #[error(
         "the op was made under epoch {got} of this object, which is at {current} now; redeem it again"
@@ -75,6 +78,7 @@ impl Coded for Refusal {
             Refusal::Ahead(ahead) => ahead.code(),
             Refusal::Fallen(fallen) => fallen.code(),
             Refusal::EpochStale { .. } => Code::EpochStale,
+            Refusal::UsedUp => Code::UsedUp,
             Refusal::TooManyProducers => Code::TooManyProducers,
             Refusal::TooManySubscriptions => Code::TooManySubscriptions,
             Refusal::Internal => Code::Internal,

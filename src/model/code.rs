@@ -69,6 +69,8 @@ codes! {
         "The object held does not carry the right this call needs.";
     Expired, "expired", No,
         "The grant behind this ref or object has ended, as it was made to. Ask its owner for a new one.";
+    UsedUp, "used-up", No,
+        "This ref was redeemed as often as it may be, or this claim was exchanged by somebody else. Ask its owner for a new one.";
     GrantNotFound, "grant-not-found", No,
         "There is no such grant, or it was not derived from the one this object is held under.";
     NarrowingMalformed, "narrowing-malformed", No,

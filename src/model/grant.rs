@@ -13,6 +13,8 @@ pub struct Authority {
     pub rights: Rights,
     /// Until when; none for ever.
     pub expires_at_ms: Option<u64>,
+    /// How often its ref may be redeemed; none for any number.
+    pub uses_max: Option<u32>,
     /// How many grants stand above it.
     pub depth: u32,
 }
@@ -24,6 +26,10 @@ pub struct Narrowing {
     pub rights: Option<Rights>,
     /// Until when; none for as long as the one it is derived from.
     pub expires_at_ms: Option<u64>,
+    /// How often its ref may be redeemed; none for as often as that one's.
+    pub uses_max: Option<u32>,
+    /// Whether its ref can only be exchanged.
+    pub claim: bool,
     /// What it is for.
     pub label: String,
     /// Whom it is for.
@@ -72,6 +78,11 @@ impl Narrowing {
 }
 
 impl Authority {
+    /// The operator's own: everything, for ever.
+    pub fn of_operator() -> Self {
+        Self { rights: Rights::all(), expires_at_ms: None, uses_max: None, depth: 0 }
+    }
+
     /// The authority of a grant derived from one with this authority. It never has more.
     pub fn narrowed(&self, narrowing: &Narrowing) -> Result<Self, Error> {
         if self.depth >= GRANT_DEPTH_MAX {
@@ -85,7 +96,11 @@ impl Authority {
             (Some(mine), Some(wanted)) => Some(mine.min(wanted)),
             (mine, wanted) => mine.or(wanted),
         };
-        Ok(Self { rights, expires_at_ms, depth: self.depth + 1 })
+        let uses_max = match (self.uses_max, narrowing.uses_max) {
+            (Some(mine), Some(wanted)) => Some(mine.min(wanted)),
+            (mine, wanted) => mine.or(wanted),
+        };
+        Ok(Self { rights, expires_at_ms, uses_max, depth: self.depth + 1 })
     }
 
     /// Whether it has ended by itself.
@@ -98,6 +113,15 @@ impl Authority {
 pub fn made_by(log: LogId, op: OpId) -> GrantId {
     let mut hasher = blake3::Hasher::new_derive_key("bowline grant id v1");
     hasher.update(&log.0.to_le_bytes()).update(&op.0);
+    let mut id = [0; 16];
+    hasher.finalize_xof().fill(&mut id);
+    GrantId(id)
+}
+
+/// The public name of the grant that a claim is exchanged for.
+pub fn claimed(claim: GrantId) -> GrantId {
+    let mut hasher = blake3::Hasher::new_derive_key("bowline claimed grant id v1");
+    hasher.update(&claim.0);
     let mut id = [0; 16];
     hasher.finalize_xof().fill(&mut id);
     GrantId(id)
@@ -119,7 +143,14 @@ mod tests {
 
     fn narrowing(bits: Option<u32>, expires_at_ms: Option<u64>) -> Narrowing {
         let rights = bits.map(Rights::from_bits);
-        Narrowing { rights, expires_at_ms, label: String::new(), actor: String::new() }
+        Narrowing {
+            rights,
+            expires_at_ms,
+            uses_max: None,
+            claim: false,
+            label: String::new(),
+            actor: String::new(),
+        }
     }
 
     proptest! {
@@ -129,7 +160,7 @@ mod tests {
         fn authority_is_the_intersection_along_the_path(
             path in prop::collection::vec((prop::option::of(0u32..256), prop::option::of(1u64..100)), 1..20)
         ) {
-            let mut held = Authority { rights: Rights::all(), expires_at_ms: None, depth: 0 };
+            let mut held = Authority::of_operator();
             let (mut rights, mut expires) = (Rights::all(), u64::MAX);
             for (bits, expires_at_ms) in path {
                 let wanted = bits.map_or(rights, Rights::from_bits);
@@ -154,8 +185,12 @@ mod tests {
 
     #[test]
     fn a_tree_is_only_so_deep_and_words_are_checked() {
-        let deep = Authority { rights: Rights::all(), expires_at_ms: None, depth: GRANT_DEPTH_MAX };
+        let deep = Authority { depth: GRANT_DEPTH_MAX, ..Authority::of_operator() };
         assert_eq!(deep.narrowed(&narrowing(None, None)), Err(Error::TooDeep));
+        let few = |uses_max| Narrowing { uses_max, ..narrowing(None, None) };
+        let twice = Authority::of_operator().narrowed(&few(Some(2))).unwrap();
+        let uses = |wanted| twice.narrowed(&few(wanted)).unwrap().uses_max;
+        assert_eq!((uses(None), uses(Some(1)), uses(Some(9))), (Some(2), Some(1), Some(2)));
         let said = |label: &str, actor: &str| Narrowing {
             label: label.into(),
             actor: actor.into(),

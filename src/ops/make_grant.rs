@@ -99,6 +99,7 @@ impl MakeGrant {
             label,
             actor,
             parent: Some(parent.key),
+            claim: self.narrowing.claim && self.verifier.is_some(),
         };
         let key = store::grants::create(tx, &grant, place.now_ms)?;
         let made = GrantMade {

@@ -70,6 +70,7 @@ impl RotateRoot {
             label: &former.label,
             actor: &former.actor,
             parent: None,
+            claim: false,
         };
         let key = store::grants::create(tx, &grant, place.now_ms)?;
         let cut = store::grants::succeed(tx, former.key, key, place.now_ms)?;

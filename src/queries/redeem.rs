@@ -6,6 +6,7 @@ use crate::model::ids::{GrantKey, LogId};
 use crate::model::infos::{ObjectKind, ProjectKey, SessionKey};
 use crate::model::rights::Rights;
 use crate::model::sturdy_ref::{SturdyRef, Verifier, VerifierKey};
+use crate::store::grants::Grant;
 use crate::store::{self, Read};
 
 /// A grant that was redeemed: enough to make the live object.
@@ -19,6 +20,8 @@ pub struct Redeemed {
     pub object: Object,
     /// The object's epoch.
     pub epoch: u64,
+    /// The grant as it was found.
+    pub found: Grant,
 }
 
 /// Where a redeemed object lives.
@@ -80,7 +83,8 @@ pub(super) fn redeem(
     }
     let object = object(read, grant.kind, grant.log)?;
     let epoch = store::logs::get(read, grant.log)?.epoch;
-    Ok(Ok(Redeemed { grant: grant.key, rights: grant.authority.rights, object, epoch }))
+    let (key, rights) = (grant.key, grant.authority.rights);
+    Ok(Ok(Redeemed { grant: key, rights, object, epoch, found: grant }))
 }
 
 pub(super) fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Object, QueryError> {
@@ -112,8 +116,7 @@ mod tests {
         let secret = Secret::new([5; 32]);
         let grant = GrantId([3; 16]);
         let tx = store.begin().unwrap();
-        let authority =
-            |expires_at_ms| Authority { rights: Rights::all(), expires_at_ms, depth: 0 };
+        let authority = |expires_at_ms| Authority { expires_at_ms, ..Authority::of_operator() };
         let new = |n: u8, verifier, expires_at_ms| grants::NewGrant {
             id: GrantId([n; 16]),
             verifier,
@@ -123,6 +126,7 @@ mod tests {
             label: "operator",
             actor: "",
             parent: None,
+            claim: false,
         };
         grants::create(&tx, &new(3, Some(secret.verifier(&key)), None), 1).unwrap();
         grants::create(&tx, &new(7, Some(secret.verifier(&key)), Some(100)), 1).unwrap();

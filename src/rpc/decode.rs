@@ -122,6 +122,15 @@ pub(super) fn sturdy_ref(
     Ok(SturdyRef::parse(params?.get_ref()?.to_str()?)?)
 }
 
+/// `Vat.claim`.
+pub(super) fn claim(
+    params: Read<vat::claim_params::Reader<'_>>,
+) -> Result<(SturdyRef, [u8; 32]), Malformed> {
+    let params = params?;
+    let seed = params.get_seed()?.try_into().map_err(|_| Malformed::Seed)?;
+    Ok((SturdyRef::parse(params.get_ref()?.to_str()?)?, seed))
+}
+
 /// `Session.append`.
 pub(super) fn append(
     params: Read<session::append_params::Reader<'_>>,
@@ -307,6 +316,8 @@ fn narrowing(
     let narrowing = Narrowing {
         rights: rights.map(|rights| rights.into_iter().collect()),
         expires_at_ms: given(wish.get_expires_at_ms()),
+        uses_max: Some(wish.get_uses_max()).filter(|uses| *uses > 0),
+        claim: wish.get_claim(),
         label: wish.get_label()?.to_str()?.to_owned(),
         actor: wish.get_actor()?.to_str()?.to_owned(),
     };

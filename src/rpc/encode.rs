@@ -259,9 +259,16 @@ pub(super) fn grant_info(
     to.set_actor(grant.actor.as_str());
     to.set_saved(grant.saved);
     to.set_created_at_ms(grant.created_at_ms);
+    to.set_uses_max(grant.authority.uses_max.unwrap_or(0));
+    to.set_uses(if grant.authority.uses_max.is_some() || grant.claim { grant.uses } else { 0 });
+    to.set_last_used_at_ms(grant.last_used_at_ms.unwrap_or(0));
+    to.set_claim(grant.claim);
+    let used_up = grant.authority.uses_max.is_some_and(|max| grant.uses >= max);
+    let exchanged = grant.claim && grant.uses > 0;
     to.set_state(match (grant.revoked, grant.authority.has_expired(now_ms)) {
         (true, _) => grant_capnp::GrantState::Revoked,
         (false, true) => grant_capnp::GrantState::Expired,
+        (false, false) if used_up || exchanged => grant_capnp::GrantState::UsedUp,
         (false, false) => grant_capnp::GrantState::Live,
     });
     let held = grant.authority.rights;

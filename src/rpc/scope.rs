@@ -12,7 +12,8 @@ use super::order::Order;
 use crate::engine::{LiveLog, Standing};
 use crate::limits::{
     ACKS_AT_ONCE_MAX, FEED_PAGES_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX,
-    REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX,
+    REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX, WRONG_REF_PAUSE_MS, WRONG_REF_PAUSE_MS_MAX,
+    WRONG_REFS_FREE,
 };
 use crate::model::code::Code;
 use crate::model::ids::{GrantKey, LogId};
@@ -24,6 +25,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -47,6 +49,8 @@ pub struct Scope {
     pages: Semaphore,
     acks: Semaphore,
     redeems: Semaphore,
+    /// Refs in a row that stood for nothing.
+    wrong_refs: Cell<u32>,
     ops_in_flight: Cell<usize>,
     streamed_bytes: Cell<usize>,
     streamed: Notify,
@@ -79,6 +83,7 @@ impl Scope {
             pages: Semaphore::new(PAGES_AT_ONCE_MAX),
             acks: Semaphore::new(ACKS_AT_ONCE_MAX),
             redeems: Semaphore::new(REDEEMS_AT_ONCE_MAX),
+            wrong_refs: Cell::new(0),
             ops_in_flight: Cell::new(0),
             streamed_bytes: Cell::new(0),
             streamed: Notify::new(),
@@ -105,6 +110,21 @@ impl Scope {
     /// Waits for its turn to have a ref redeemed.
     pub(super) async fn turn_to_redeem(&self) -> Option<SemaphorePermit<'_>> {
         self.redeems.acquire().await.ok()
+    }
+
+    /// What came of a ref that was shown. A peer that goes on showing wrong ones waits longer each time.
+    pub(super) async fn shown<T, E>(&self, found: Result<T, E>) -> Result<T, E> {
+        if found.is_ok() {
+            self.wrong_refs.set(0);
+            return found;
+        }
+        let wrong = self.wrong_refs.get().saturating_add(1);
+        self.wrong_refs.set(wrong);
+        if let Some(beyond) = wrong.checked_sub(WRONG_REFS_FREE) {
+            let pause_ms = WRONG_REF_PAUSE_MS << beyond.min(10);
+            tokio::time::sleep(Duration::from_millis(pause_ms.min(WRONG_REF_PAUSE_MS_MAX))).await;
+        }
+        found
     }
 
     /// The server, while the connection lasts.

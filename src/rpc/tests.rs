@@ -69,10 +69,11 @@ fn inside() -> Inside {
                 verifier: Some(sturdy_ref.secret.verifier(&VerifierKey(KEY))),
                 kind: ObjectKind::Root,
                 log: LogId::ROOT,
-                authority: Authority { rights, expires_at_ms: None, depth: 0 },
+                authority: Authority { rights, ..Authority::of_operator() },
                 label: "test",
                 actor: "",
                 parent: None,
+                claim: false,
             };
             grants::create(&tx, &grant, 1).unwrap();
             (rights, sturdy_ref)

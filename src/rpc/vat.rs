@@ -3,7 +3,11 @@
 use super::error::to_wire;
 use super::scope::{Claim, Scope};
 use super::{decode, encode, project, root, session};
-use crate::queries::Object;
+use crate::engine::Claiming;
+use crate::limits::LAST_USE_EVERY_MS;
+use crate::model::grant;
+use crate::model::sturdy_ref::{Secret, SturdyRef};
+use crate::queries::{Object, RedeemError};
 use crate::wire::bowline_capnp::{ObjectKind, vat};
 use std::rc::Rc;
 
@@ -41,7 +45,11 @@ impl vat::Server for Vat {
 
         let now_ms = house.clock.now_ms();
         let asked = house.readers.redeem(sturdy_ref, house.verifier_key.clone(), now_ms).await;
-        let found = asked.map_err(to_wire)?.map_err(to_wire)?;
+        let found = self.scope.shown(asked.map_err(to_wire)?).await.map_err(to_wire)?;
+        // A claim is no ref yet, and a stranger is not told that it is one.
+        if found.found.claim {
+            return Err(to_wire(RedeemError::Refused));
+        }
         // First a place among those a revocation reaches, then the question whether it has come already.
         let standing = house.engine.stand(found.grant);
         let again = house.readers.granted(found.grant).await.map_err(to_wire)?;
@@ -49,6 +57,15 @@ impl vat::Server for Vat {
         standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
         let claim =
             Claim::new(&self.scope, found.grant, found.rights, standing).map_err(to_wire)?;
+        // Counted where it matters, and otherwise noted now and then, which nobody waits for.
+        let last_ms = found.found.last_used_at_ms.unwrap_or(0);
+        match found.found.authority.uses_max {
+            Some(_) => drop(house.engine.redeem(found.grant).answer().await.map_err(to_wire)?),
+            None if now_ms.saturating_sub(last_ms) >= LAST_USE_EVERY_MS => {
+                drop(house.engine.redeem(found.grant));
+            }
+            None => {}
+        }
 
         let mut results = results.get();
         let (kind, object) = match found.object {
@@ -59,6 +76,28 @@ impl vat::Server for Vat {
         results.set_kind(kind);
         results.set_epoch(found.epoch);
         results.init_object().set_as_capability(object.hook);
+        Ok(())
+    }
+
+    async fn claim(
+        self: Rc<Self>,
+        params: vat::ClaimParams,
+        mut results: vat::ClaimResults,
+    ) -> capnp::Result<()> {
+        let (sturdy_ref, seed) = decode::claim(params.get()).map_err(to_wire)?;
+        drop(params);
+        let _turn = self.scope.turn_to_redeem().await;
+        let house = self.scope.house().map_err(to_wire)?;
+        let (address, key) = (house.address.clone(), house.verifier_key.clone());
+        let asked = house.readers.redeem(sturdy_ref, key.clone(), house.clock.now_ms()).await;
+        let found = self.scope.shown(asked.map_err(to_wire)?).await.map_err(to_wire)?;
+        if !found.found.claim {
+            return Err(to_wire(RedeemError::Refused));
+        }
+        let secret = Secret::from_seed(&seed, grant::claimed(found.found.id), &key);
+        let claiming = Claiming { claim: found.grant, verifier: secret.verifier(&key) };
+        let grant = house.engine.claim(claiming).answer().await.map_err(to_wire)?;
+        results.get().set_ref(SturdyRef { address, grant, secret }.reveal().as_str());
         Ok(())
     }
 }

@@ -3,7 +3,6 @@
 use crate::model::grant::Authority;
 use crate::model::ids::{GrantId, LogId, RealmId};
 use crate::model::infos::ObjectKind;
-use crate::model::rights::Rights;
 use crate::model::sturdy_ref::{Secret, SturdyRef};
 use crate::store::data_dir::{is_private, write_private};
 use crate::store::meta::Meta;
@@ -96,10 +95,11 @@ pub(super) fn keep_root_ref(
         verifier: Some(fresh.secret.verifier(&me.verifier_key)),
         kind: ObjectKind::Root,
         log: LogId::ROOT,
-        authority: Authority { rights: Rights::all(), expires_at_ms: None, depth: 0 },
+        authority: Authority::of_operator(),
         label: "operator",
         actor: "",
         parent: None,
+        claim: false,
     };
     let key = grants::create(&tx, &grant, now_ms)?;
     // What others were given goes on; only the lost ref is dead.

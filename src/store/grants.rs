@@ -34,6 +34,12 @@ pub struct Grant {
     pub saved: bool,
     /// When it was made.
     pub created_at_ms: u64,
+    /// How often its ref was redeemed, where that is limited.
+    pub uses: u32,
+    /// When its ref was last redeemed, to the minute.
+    pub last_used_at_ms: Option<u64>,
+    /// Whether its ref can only be exchanged.
+    pub claim: bool,
 }
 
 /// A grant to be stored.
@@ -55,6 +61,8 @@ pub struct NewGrant<'a> {
     pub actor: &'a str,
     /// The grant it is derived from.
     pub parent: Option<GrantKey>,
+    /// Whether its ref can only be exchanged.
+    pub claim: bool,
 }
 
 /// Records a grant.
@@ -64,8 +72,8 @@ pub fn create(tx: &Tx<'_>, grant: &NewGrant<'_>, now_ms: u64) -> Result<GrantKey
     tx.conn
         .prepare_cached(
             "INSERT INTO grants (public_id, verifier, object_kind, object_log, rights, label, created_at_ms,
-                                 parent, depth, actor, expires_at_ms, saved)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                 parent, depth, actor, expires_at_ms, saved, uses_max, claim)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute((
             grant.id.0,
@@ -80,12 +88,15 @@ pub fn create(tx: &Tx<'_>, grant: &NewGrant<'_>, now_ms: u64) -> Result<GrantKey
             grant.actor,
             grant.authority.expires_at_ms.map(sql_int),
             grant.verifier.is_some(),
+            grant.authority.uses_max,
+            grant.claim,
         ))?;
     Ok(GrantKey(tx.conn.last_insert_rowid()))
 }
 
 const COLUMNS: &str = "grants.id, verifier, object_kind, object_log, rights, expires_at_ms, depth,
-    revoked_at_ms IS NOT NULL, public_id, label, actor, saved, created_at_ms";
+    revoked_at_ms IS NOT NULL, public_id, label, actor, saved, created_at_ms, uses_max, uses,
+    last_used_at_ms, claim";
 
 /// The grant with this public id.
 pub fn by_id(read: &Read<'_>, id: GrantId) -> Result<Option<Grant>, StoreError> {
@@ -140,8 +151,8 @@ pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Deri
         |row| {
             Ok(Derived {
                 grant: from_row(row)?,
-                parent: GrantId(row.get(13)?),
-                object_id: row.get(14)?,
+                parent: GrantId(row.get(17)?),
+                object_id: row.get(18)?,
             })
         },
         |derived| (Cursor(from_sql_int(derived.grant.key.0)), derived.grant.label.len() + 128),
@@ -163,6 +174,7 @@ fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
         authority: Authority {
             rights: Rights::from_bits(row.get(4)?),
             expires_at_ms: row.get::<_, Option<i64>>(5)?.map(from_sql_int),
+            uses_max: row.get(13)?,
             depth: row.get(6)?,
         },
         revoked: row.get(7)?,
@@ -171,6 +183,9 @@ fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
         actor: row.get(10)?,
         saved: row.get(11)?,
         created_at_ms: from_sql_int(row.get(12)?),
+        uses: row.get(14)?,
+        last_used_at_ms: row.get::<_, Option<i64>>(15)?.map(from_sql_int),
+        claim: row.get(16)?,
     })
 }
 
@@ -209,6 +224,14 @@ pub fn revoke(tx: &Tx<'_>, key: GrantKey, now_ms: u64) -> Result<Vec<GrantKey>, 
     )?;
     let cut = query.query_map((key.0, sql_int(now_ms)), |row| row.get(0).map(GrantKey))?;
     Ok(cut.collect::<Result<_, _>>()?)
+}
+
+/// Its ref was redeemed.
+pub fn use_once(tx: &Tx<'_>, key: GrantKey, now_ms: u64) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE grants SET uses = uses + 1, last_used_at_ms = ? WHERE id = ?")?
+        .execute((sql_int(now_ms), key.0))?;
+    Ok(())
 }
 
 /// How many grants in force are derived from one directly.
@@ -275,7 +298,7 @@ mod tests {
         let (_dir, mut store) = testing::store();
         let tx = store.begin().unwrap();
         let verifier = Secret::new([5; 32]).verifier(&VerifierKey([2; 32]));
-        let authority = Authority { rights: Rights::all(), expires_at_ms: Some(9), depth: 0 };
+        let authority = Authority { expires_at_ms: Some(9), ..Authority::of_operator() };
         let new = |n: u8, parent: Option<GrantKey>| NewGrant {
             id: GrantId([n; 16]),
             verifier: Some(verifier).filter(|_| n == 3),
@@ -285,6 +308,7 @@ mod tests {
             label: "operator",
             actor: "ada",
             parent,
+            claim: false,
         };
         let make = |n, parent| create(&tx, &new(n, parent), 1).unwrap();
         let top = make(3, None);
@@ -329,12 +353,12 @@ mod tests {
         ) {
             let (_dir, mut store) = testing::store();
             let tx = store.begin().unwrap();
-            let authority = Authority { rights: Rights::all(), expires_at_ms: None, depth: 0 };
+            let authority = Authority::of_operator();
             let make = |n: u8, parent| {
                 let id = GrantId([n; 16]);
                 let (kind, log) = (ObjectKind::Root, LogId::ROOT);
                 let (label, actor, verifier) = ("", "", None);
-                create(&tx, &NewGrant { id, verifier, kind, log, authority, label, actor, parent }, 1)
+                create(&tx, &NewGrant { id, verifier, kind, log, authority, label, actor, parent, claim: false }, 1)
             };
             let mut tree = vec![(make(0, None).unwrap(), None::<usize>)];
             for (n, parent) in (1u8..).zip(&parents) {

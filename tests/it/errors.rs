@@ -53,6 +53,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("grant-not-found", "tests/it/grants.rs"),
     ("narrowing-malformed", "tests/it/grants.rs"),
     ("too-deep", "tests/it/grants.rs"),
+    ("used-up", "tests/it/grants.rs"),
     ("too-many-grants", "tests/it/grants.rs"),
     ("subscription-taken", "tests/it/feed.rs"),
     ("too-many-subscriptions", "tests/it/feed.rs"),

@@ -554,6 +554,118 @@ async fn hammer(
 }
 
 #[test]
+fn a_ref_is_redeemed_as_often_as_it_may_be_also_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let (twice, below) = local(async {
+        let (_, session) = made(&root(&server).await);
+        let few = |uses| move |mut narrowing: narrowing::Builder<'_>| narrowing.set_uses_max(uses);
+        let mut producer = Producer::new();
+        let (twice, _) = save(&session, &mut producer, few(2)).await.unwrap();
+        let held: session::Client = redeem(&connect(&server).await, &twice);
+        held.info_request().send().promise.await.unwrap();
+        // Who may be redeemed twice cannot hand on what may be redeemed more often.
+        let (below, _) = save(&held, &mut Producer::new(), few(50)).await.unwrap();
+        let answer = as_object(&session).grants_request().send().promise.await.unwrap();
+        let infos = answer.get().unwrap().get_grants().unwrap();
+        let uses: Vec<_> =
+            infos.iter().map(|info| (info.get_uses_max(), info.get_uses())).collect();
+        assert_eq!(uses, [(2, 1), (2, 0)]);
+        assert!(infos.get(0).get_last_used_at_ms() > 0);
+        (twice, below)
+    });
+    server.kill_9();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let vat = connect(&server).await;
+        let held: session::Client = redeem(&vat, &twice);
+        held.info_request().send().promise.await.unwrap();
+        let mut request = vat.redeem_request();
+        request.get().set_ref(twice.as_str());
+        assert_eq!(code(&failure(request.send().promise).await), "used-up");
+        held.info_request().send().promise.await.expect("what was redeemed goes on");
+        redeem::<session::Client>(&vat, &below).info_request().send().promise.await.unwrap();
+    });
+}
+
+#[test]
+fn a_claim_is_exchanged_once_and_is_worth_nothing_after() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        let (claim, grant) =
+            save(&session, &mut producer, |mut narrowing| narrowing.set_claim(true)).await.unwrap();
+        let vat = connect(&server).await;
+        let refused = async |sturdy_ref: &str| {
+            let mut request = vat.redeem_request();
+            request.get().set_ref(sturdy_ref);
+            code(&failure(request.send().promise).await).to_owned()
+        };
+        assert_eq!(refused(&claim).await, "ref-refused", "it is no ref yet");
+        let exchange = async |sturdy_ref: &str, seed: u8| {
+            let mut request = vat.claim_request();
+            request.get().set_ref(sturdy_ref);
+            request.get().set_seed(&[seed; 32]);
+            request
+                .send()
+                .promise
+                .await
+                .map(|answer| answer.get().unwrap().get_ref().unwrap().to_string().unwrap())
+        };
+        let durable = exchange(&claim, 1).await.unwrap();
+        assert_eq!(exchange(&claim, 1).await.unwrap(), durable, "a repeat hears the same");
+        let late = exchange(&claim, 2).await.unwrap_err();
+        assert_eq!(code(&late), "used-up", "somebody else's seed");
+        let other = exchange(&durable, 1).await.unwrap_err();
+        assert_eq!(code(&other), "ref-refused", "a ref is no claim");
+        let held: session::Client = redeem(&vat, &durable);
+        held.info_request().send().promise.await.unwrap();
+        let mut request = vat.claim_request();
+        request.get().set_ref(claim.as_str());
+        assert_eq!(code(&failure(request.send().promise).await), "narrowing-malformed", "no seed");
+
+        // Taking the claim back takes back what it was exchanged for.
+        assert_eq!(revoke(&session, &mut producer, &grant).await.unwrap(), 2);
+        assert_eq!(code(&failure(held.info_request().send().promise).await), "revoked");
+        assert_eq!(code(&exchange(&claim, 1).await.unwrap_err()), "revoked");
+    });
+}
+
+#[test]
+fn whoever_goes_on_showing_wrong_refs_waits_longer_each_time() {
+    let server = Server::start();
+    local(async {
+        let vat = connect(&server).await;
+        let good = SturdyRef::parse(&server.root_ref()).unwrap();
+        let wrong = SturdyRef { secret: Secret::new([7; 32]), ..good.clone() }.reveal();
+        let show = async || {
+            let begun = std::time::Instant::now();
+            let mut request = vat.redeem_request();
+            request.get().set_ref(wrong.as_str());
+            assert_eq!(code(&failure(request.send().promise).await), "ref-refused");
+            begun.elapsed().as_millis() as u64
+        };
+        for _ in 1..bowline::limits::WRONG_REFS_FREE {
+            show().await;
+        }
+        let pause_ms = bowline::limits::WRONG_REF_PAUSE_MS;
+        for least_ms in [pause_ms, 2 * pause_ms, 4 * pause_ms] {
+            assert!(show().await >= least_ms);
+        }
+        // Others do not wait, and neither does this one once it shows a right one.
+        root(&server).await.projects_request().send().promise.await.unwrap();
+        redeem::<root::Client>(&vat, &good.reveal())
+            .projects_request()
+            .send()
+            .promise
+            .await
+            .unwrap();
+        assert!(show().await < 4 * pause_ms);
+    });
+}
+
+#[test]
 fn one_grant_has_only_so_many_others_below_it() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start_in(dir.path(), &[], &[]);
@@ -622,13 +734,17 @@ fn a_stolen_database_redeems_nothing() {
     assert!(guesses.len() > 20, "there was something to try");
     let server = Server::start_in(dir.path(), &[], &[]);
     local(async {
-        let vat = connect(&server).await;
-        for guess in guesses {
-            let guess = SturdyRef { secret: Secret::new(guess), ..found.clone() };
-            let mut request = vat.redeem_request();
-            request.get().set_ref(guess.reveal().as_str());
-            assert_eq!(code(&failure(request.send().promise).await), "ref-refused");
+        // A few guesses a connection: one that goes on guessing is made to wait.
+        for guesses in guesses.chunks(bowline::limits::WRONG_REFS_FREE as usize) {
+            let vat = connect(&server).await;
+            for guess in guesses {
+                let guess = SturdyRef { secret: Secret::new(*guess), ..found.clone() };
+                let mut request = vat.redeem_request();
+                request.get().set_ref(guess.reveal().as_str());
+                assert_eq!(code(&failure(request.send().promise).await), "ref-refused");
+            }
         }
+        let vat = connect(&server).await;
         redeem::<session::Client>(&vat, &good).info_request().send().promise.await.unwrap();
     });
 }

@@ -15,7 +15,6 @@ use bowline::model::ids::{Cursor, GrantId, GrantKey, LogId, MessageId, OpId, Pro
 use bowline::model::infos::{ObjectKind, Role};
 use bowline::model::ledger::{Ack, BatchHeader, Decision, Made, Mode, Outcome};
 use bowline::model::page::Page;
-use bowline::model::rights::Rights;
 use bowline::model::sturdy_ref::{Secret, VerifierKey};
 use bowline::ops::{
     Action, CreateSession, Op, OpenProject, PutMessage, Refused, RemoveMessage, Sent, SetTitle,
@@ -400,10 +399,11 @@ impl Bench {
             verifier: Some(Secret::new([1; 32]).verifier(&VerifierKey(key))),
             kind: ObjectKind::Root,
             log: LogId::ROOT,
-            authority: Authority { rights: Rights::all(), expires_at_ms: None, depth: 0 },
+            authority: Authority::of_operator(),
             label: "test",
             actor: "",
             parent: None,
+            claim: false,
         };
         let grant = grants::create(&tx, &grant, 1).unwrap();
         tx.commit().unwrap();

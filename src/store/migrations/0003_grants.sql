@@ -11,6 +11,13 @@ ALTER TABLE grants ADD COLUMN actor TEXT NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN expires_at_ms INTEGER;
 -- Whether there is a ref for it. One that was only attenuated can be held, but not redeemed.
 ALTER TABLE grants ADD COLUMN saved INTEGER NOT NULL DEFAULT 1;
+-- How often its ref may be redeemed, and how often it was; only counted where it matters.
+ALTER TABLE grants ADD COLUMN uses_max INTEGER;
+ALTER TABLE grants ADD COLUMN uses INTEGER NOT NULL DEFAULT 0;
+-- When its ref was last redeemed, to the minute.
+ALTER TABLE grants ADD COLUMN last_used_at_ms INTEGER;
+-- A ref that cannot be redeemed, only exchanged once for one that can.
+ALTER TABLE grants ADD COLUMN claim INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX grants_by_parent ON grants (parent);
 CREATE INDEX grants_by_object ON grants (object_log);
 CREATE INDEX grants_by_actor ON grants (actor) WHERE actor != '';
