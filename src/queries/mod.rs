@@ -105,6 +105,11 @@ impl Readers {
         self.ask(move |read| redeem::redeem(read, &sturdy_ref, &key, now_ms)).await
     }
 
+    /// Whether a grant stands, and until when.
+    pub async fn in_force(&self, key: GrantKey) -> Result<Option<Option<u64>>, QueryError> {
+        self.ask(move |read| Ok(store::grants::in_force(read, key)?)).await
+    }
+
     /// A grant, and whether it stands.
     pub async fn granted(&self, key: GrantKey) -> Result<Granted, QueryError> {
         self.ask(move |read| {

@@ -52,8 +52,8 @@ impl vat::Server for Vat {
         }
         // First a place among those a revocation reaches, then the question whether it has come already.
         let standing = house.engine.stand(found.grant);
-        let again = house.readers.granted(found.grant).await.map_err(to_wire)?;
-        standing.found(again.in_force);
+        let in_force = house.readers.in_force(found.grant).await.map_err(to_wire)?;
+        standing.found(in_force);
         standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
         let claim =
             Claim::new(&self.scope, found.grant, found.rights, standing).map_err(to_wire)?;

@@ -437,7 +437,8 @@ fn large_pages_nobody_reads() {
 #[test]
 fn capabilities_nobody_releases() {
     const REDEEMED: u32 = 100_000;
-    under_attack(&[], |server| {
+    // Few, so that they are given out however busy the machine is.
+    under_attack(&["--limit", "answers_unfinished_max=256"], |server| {
         let mut peer = Peer::connect(server);
         assert!(peer.send(&bootstrap(0)));
         let sturdy_ref = server.root_ref();
@@ -456,7 +457,7 @@ fn capabilities_nobody_releases() {
         let refused = answers.iter().filter(|answer| answer.error.is_some()).count();
         assert!(answers.iter().any(|answer| answer.is_refused_with("too-many-answers")));
         println!("{given} objects given, {refused} refused");
-        assert!(given <= 4096 && refused as u32 > REDEEMED - 10_000);
+        assert!(given <= 256 && refused as u32 > REDEEMED - 10_000);
     });
 }
 
