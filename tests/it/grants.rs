@@ -290,7 +290,7 @@ fn a_grant_ends_when_it_was_made_to_also_for_what_was_derived_from_it() {
             since.as_millis() as u64
         };
         let mut producer = Producer::new();
-        let ends_at_ms = now_ms() + 700;
+        let ends_at_ms = now_ms() + 3_000;
         let (short, _) = attenuate(&session, &mut producer, |mut narrowing| {
             narrowing.set_expires_at_ms(ends_at_ms);
         })

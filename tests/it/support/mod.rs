@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 /// Nothing here takes this long unless it hangs.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The real binary, serving from a directory of its own.
 pub struct Server {
