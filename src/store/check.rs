@@ -165,6 +165,34 @@ pub fn producers(read: &Read<'_>) -> Found {
     Ok(found)
 }
 
+/// Whether no grant has more than the one it was derived from, or outlived it.
+pub fn grants(read: &Read<'_>) -> Found {
+    let mut found = Findings::default();
+    let questions = [
+        (
+            "SELECT below.id, above.id FROM grants AS below JOIN grants AS above ON above.id = below.parent
+             WHERE below.rights & ~above.rights != 0 OR below.depth != above.depth + 1
+                OR coalesce(below.expires_at_ms > above.expires_at_ms,
+                            above.expires_at_ms IS NOT NULL AND below.expires_at_ms IS NULL)",
+            "grant {} has more than grant {}, which it was derived from",
+        ),
+        (
+            "SELECT below.id, above.id FROM grants AS below JOIN grants AS above ON above.id = below.parent
+             WHERE above.revoked_at_ms IS NOT NULL AND below.revoked_at_ms IS NULL",
+            "grant {} is in force, though grant {}, which it was derived from, was revoked",
+        ),
+        (
+            "SELECT id, depth FROM grants WHERE parent IS NULL AND (depth != 0 OR object_kind != 0)",
+            "grant {} of depth {} was derived from none",
+        ),
+    ];
+    for (sql, text) in questions {
+        pairs(read, sql, text, &mut found)?;
+    }
+    found.looked_at = super::scratch::count(read, "grants")?;
+    Ok(found)
+}
+
 /// Whether every result that was not acknowledged is kept, can be read, and is true.
 pub fn receipts(read: &Read<'_>) -> Found {
     let mut found = Findings::default();

@@ -37,11 +37,12 @@ pub enum Step {
 type Ask = fn(&Tx<'_>) -> Result<Findings, StoreError>;
 
 /// The checks that are questions to the rows.
-const QUESTIONS: [(&str, &str, Ask); 6] = [
+const QUESTIONS: [(&str, &str, Ask); 7] = [
     ("integrity", "is the file whole", |tx| check::integrity(tx)),
     ("orphans", "does every row find the rows it names", |tx| check::orphans(tx)),
     ("density", "is every log without gaps from its floor to its head", |tx| check::density(tx)),
     ("producers", "is every number decided once", |tx| check::producers(tx)),
+    ("grants", "does no grant have more than the one above it", |tx| check::grants(tx)),
     ("counters", "is what was counted what there is", |tx| check::counters(tx)),
     ("results", "is every unacknowledged result kept, and true", |tx| check::receipts(tx)),
 ];

@@ -666,6 +666,53 @@ fn whoever_goes_on_showing_wrong_refs_waits_longer_each_time() {
 }
 
 #[test]
+fn verify_finds_a_grant_with_more_than_the_one_above_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let few = [Right::Read, Right::Delegate];
+        let (a, grant) = attenuate(&session, &mut Producer::new(), only(&few)).await.unwrap();
+        save(&a, &mut Producer::new(), only(&[Right::Read])).await.unwrap();
+        let (c, _) = attenuate(&session, &mut Producer::new(), all).await.unwrap();
+        save(&c, &mut Producer::new(), |mut n| n.set_expires_at_ms(u64::MAX / 4)).await.unwrap();
+        assert_eq!(revoke(&session, &mut Producer::new(), &grant).await.unwrap(), 2);
+    });
+    server.kill_9();
+    let verify = || {
+        let output =
+            command(dir.path()).args(["verify", "--json", "--data"]).arg(dir.path()).output();
+        let report: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        let checks = report["checks"].as_array().unwrap().clone();
+        let broken: Vec<_> =
+            checks.into_iter().filter(|check| check["problemCount"] != 0).collect();
+        broken
+            .into_iter()
+            .map(|check| check["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(verify(), Vec::<String>::new());
+    let damages = [
+        ("rights = 255", "rights = 1", "depth = 2 AND rights = 1"),
+        ("revoked_at_ms = NULL", "revoked_at_ms = 5", "depth = 2 AND rights = 1"),
+        ("depth = 7", "depth = 2", "depth = 2 AND rights = 1"),
+        ("expires_at_ms = 5", "expires_at_ms = NULL", "depth = 1 AND rights = 255"),
+    ];
+    for (damage, mend, which) in damages {
+        let store = rusqlite::Connection::open(dir.path().join("bowline.db")).unwrap();
+        let id: i64 = store
+            .query_row(&format!("SELECT id FROM grants WHERE {which}"), [], |row| row.get(0))
+            .unwrap();
+        let set =
+            |what| store.execute(&format!("UPDATE grants SET {what} WHERE id = ?"), [id]).unwrap();
+        set(damage);
+        assert_eq!(verify(), ["grants"], "{damage}");
+        set(mend);
+        assert_eq!(verify(), Vec::<String>::new(), "{mend}");
+    }
+}
+
+#[test]
 fn one_grant_has_only_so_many_others_below_it() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start_in(dir.path(), &[], &[]);
