@@ -9,11 +9,9 @@ use super::queue::Refusal;
 use super::standing::Fallen;
 use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
 use crate::model::feed;
-use crate::model::grant::{self, Authority};
-use crate::model::ids::{GrantId, GrantKey};
+use crate::model::ids::GrantKey;
 use crate::model::registration;
-use crate::ops::Kind;
-use crate::store::grants::NewGrant;
+use crate::ops::{Kind, use_ref};
 use crate::store::logs::LogState;
 use crate::store::subscriptions::Taken;
 use crate::store::{self, StoreError, Tx};
@@ -68,14 +66,14 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer,
         Command::Compact(compacting) => Answer::Freed(compact(tx, *compacting)?),
         Command::Redeem(grant) => {
             authorise(tx, *grant, now_ms)?;
-            let found = store::grants::get(tx, *grant)?;
-            if found.is_some_and(|it| it.authority.uses_max.is_some_and(|max| it.uses >= max)) {
-                return Err(Refusal::UsedUp.into());
-            }
-            store::grants::use_once(tx, *grant, now_ms)?;
+            use_ref::redeem(tx, *grant, now_ms)?.map_err(Refusal::from)?;
             Answer::Done(true)
         }
-        Command::Claim(claiming) => Answer::Claimed(claim(tx, now_ms, *claiming)?),
+        Command::Claim(Claiming { claim, verifier }) => {
+            authorise(tx, *claim, now_ms)?;
+            let exchanged = use_ref::exchange(tx, *claim, *verifier, now_ms)?;
+            Answer::Claimed(exchanged.map_err(Refusal::from)?)
+        }
     })
 }
 
@@ -120,34 +118,6 @@ fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Take
         feed::exists(*after, head).map_err(Refusal::from)?;
     }
     Ok(store::subscriptions::take(tx, stretch.log(), name, *after, now_ms)?)
-}
-
-/// The first to show a claim gets a grant in exchange; the same one hears the same again.
-fn claim(tx: &Tx<'_>, now_ms: u64, claiming: Claiming) -> Result<GrantId, Failed> {
-    authorise(tx, claiming.claim, now_ms)?;
-    let claim = store::grants::get(tx, claiming.claim)?.filter(|grant| grant.claim);
-    let Some(claim) = claim else { return Err(Refusal::UsedUp.into()) };
-    let id = grant::claimed(claim.id);
-    match store::grants::by_id(tx, id)? {
-        Some(exchanged) if exchanged.verifier == claiming.verifier => return Ok(id),
-        Some(_) => return Err(Refusal::UsedUp.into()),
-        None => {}
-    }
-    let depth = claim.authority.depth + 1;
-    let exchanged = NewGrant {
-        id,
-        verifier: Some(claiming.verifier),
-        kind: claim.kind,
-        log: claim.log,
-        authority: Authority { depth, ..claim.authority },
-        label: &claim.label,
-        actor: &claim.actor,
-        parent: Some(claim.key),
-        claim: false,
-    };
-    store::grants::create(tx, &exchanged, now_ms)?;
-    store::grants::use_once(tx, claim.key, now_ms)?;
-    Ok(id)
 }
 
 fn register(tx: &Tx<'_>, now_ms: u64, registering: &Registering) -> Result<Registered, Failed> {

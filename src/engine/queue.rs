@@ -8,6 +8,7 @@ use crate::limits::{
 use crate::model::code::{Code, Coded};
 use crate::model::feed::Ahead;
 use crate::model::ledger::Fenced;
+use crate::ops::use_ref::UsedUp;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -42,8 +43,8 @@ pub enum Refusal {
     #[error(transparent)]
     Fallen(#[from] Fallen),
     /// A ref was used as often as it may be.
-    #[error("this ref was used as often as it may be, or exchanged by somebody else")]
-    UsedUp,
+    #[error(transparent)]
+    UsedUp(#[from] UsedUp),
     /// The object's epoch is another one by now.
     #[error(
         "the op was made under epoch {got} of this object, which is at {current} now; redeem it again"
@@ -78,7 +79,7 @@ impl Coded for Refusal {
             Refusal::Ahead(ahead) => ahead.code(),
             Refusal::Fallen(fallen) => fallen.code(),
             Refusal::EpochStale { .. } => Code::EpochStale,
-            Refusal::UsedUp => Code::UsedUp,
+            Refusal::UsedUp(used_up) => used_up.code(),
             Refusal::TooManyProducers => Code::TooManyProducers,
             Refusal::TooManySubscriptions => Code::TooManySubscriptions,
             Refusal::Internal => Code::Internal,
@@ -235,16 +236,7 @@ mod tests {
         let sent = vec![0; bytes];
         let sent = Sent { bytes: &sent, beside: &[], mode: Mode::Each };
         let op = Op::new(OpId([0; 16]), sent, Conditions::default(), nothing);
-        let header = BatchHeader {
-            producer: ProducerId([0; 16]),
-            epoch: 1,
-            instance: None,
-            first_seq: 1,
-            acked_through: 0,
-            capability_epoch: None,
-            mode: Mode::Each,
-            batch: None,
-        };
+        let header = BatchHeader::plain(ProducerId([0; 16]), 1, 1);
         Command::Append(Submission { grant: GrantKey(1), log: LogId::ROOT, header, ops: vec![op] })
     }
 

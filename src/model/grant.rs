@@ -1,6 +1,6 @@
 //! Handing on less: which authority a grant derived from another one has.
 
-use crate::limits::{GRANT_DEPTH_MAX, ID_BYTES_MAX, TITLE_BYTES_MAX};
+use crate::limits::{GRANT_DEPTH_MAX, ID_BYTES_MAX, LAST_USE_EVERY_MS, TITLE_BYTES_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{GrantId, LogId, OpId};
 use crate::model::infos::ObjectKind;
@@ -17,6 +17,17 @@ pub struct Authority {
     pub uses_max: Option<u32>,
     /// How many grants stand above it.
     pub depth: u32,
+}
+
+/// What becomes of one more use of a ref.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Noting {
+    /// It counts, and must be on disk before anything is given.
+    Counted,
+    /// It is noted as the last one.
+    Noted,
+    /// One was noted a moment ago.
+    Nothing,
 }
 
 /// How much of an authority somebody wants to hand on.
@@ -101,6 +112,16 @@ impl Authority {
             (mine, wanted) => mine.or(wanted),
         };
         Ok(Self { rights, expires_at_ms, uses_max, depth: self.depth + 1 })
+    }
+
+    /// What becomes of one more use of a ref that was last used then.
+    pub fn noting(&self, last_used_at_ms: Option<u64>, now_ms: u64) -> Noting {
+        let since_ms = now_ms.saturating_sub(last_used_at_ms.unwrap_or(0));
+        match self.uses_max {
+            Some(_) => Noting::Counted,
+            None if since_ms >= LAST_USE_EVERY_MS => Noting::Noted,
+            None => Noting::Nothing,
+        }
     }
 
     /// Whether it has ended by itself.
@@ -202,6 +223,16 @@ mod tests {
         {
             assert_eq!(said(label, actor).check(), Err(Error::Words), "{label:?} {actor:?}");
         }
+    }
+
+    #[test]
+    fn a_use_is_counted_where_it_is_limited_and_otherwise_noted_now_and_then() {
+        let free = Authority::of_operator();
+        let limited = Authority { uses_max: Some(3), ..free };
+        assert_eq!(limited.noting(Some(1000), 1001), Noting::Counted);
+        assert_eq!(free.noting(None, LAST_USE_EVERY_MS), Noting::Noted);
+        assert_eq!(free.noting(Some(1), LAST_USE_EVERY_MS), Noting::Nothing);
+        assert_eq!(free.noting(Some(1), LAST_USE_EVERY_MS + 1), Noting::Noted);
     }
 
     #[test]

@@ -31,6 +31,22 @@ pub struct BatchHeader {
     pub batch: Option<BatchId>,
 }
 
+impl BatchHeader {
+    /// A batch about which nothing special is said.
+    pub fn plain(producer: ProducerId, epoch: u32, first_seq: u64) -> Self {
+        Self {
+            producer,
+            epoch,
+            instance: None,
+            first_seq,
+            acked_through: 0,
+            capability_epoch: None,
+            mode: Mode::Each,
+            batch: None,
+        }
+    }
+}
+
 /// What one op's rejection means to the others of its batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -371,16 +387,7 @@ mod tests {
     }
 
     fn header() -> BatchHeader {
-        BatchHeader {
-            producer: PRODUCER,
-            epoch: 1,
-            instance: None,
-            first_seq: 1,
-            acked_through: 0,
-            capability_epoch: None,
-            mode: Mode::Each,
-            batch: None,
-        }
+        BatchHeader::plain(PRODUCER, 1, 1)
     }
 
     /// `state` is "epoch/acked..high", `batch` is "epoch/first:letters" with a `!` behind it if it is

@@ -16,6 +16,7 @@ pub mod rotate_root;
 pub mod said;
 pub mod set_history;
 pub mod set_title;
+pub mod use_ref;
 
 pub use bump_epoch::{BumpEpoch, EpochBumped};
 pub use create_session::{CreateSession, SessionCreated};

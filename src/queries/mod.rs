@@ -8,7 +8,7 @@ mod redeem;
 
 pub use crate::store::grants::{Derived, Grant};
 pub use readers::{Readers, ReadersError};
-pub use redeem::{Object, RedeemError, Redeemed};
+pub use redeem::{Object, RedeemError, Redeemed, Shown};
 
 use crate::limits::FEED_PAGE_ITEMS_MAX;
 use crate::model::code::{Code, Coded};
@@ -100,9 +100,10 @@ impl Readers {
         &self,
         sturdy_ref: SturdyRef,
         key: VerifierKey,
+        shown_for: Shown,
         now_ms: u64,
     ) -> Result<Result<Redeemed, RedeemError>, QueryError> {
-        self.ask(move |read| redeem::redeem(read, &sturdy_ref, &key, now_ms)).await
+        self.ask(move |read| redeem::redeem(read, &sturdy_ref, &key, shown_for, now_ms)).await
     }
 
     /// Whether a grant stands, and until when.

@@ -35,6 +35,15 @@ pub enum Object {
     Session(SessionKey),
 }
 
+/// What a ref is shown for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// To be redeemed.
+    Ref,
+    /// To be exchanged for one that can be.
+    Claim,
+}
+
 /// Why a ref stands for nothing.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedeemError {
@@ -63,6 +72,7 @@ pub(super) fn redeem(
     read: &Read<'_>,
     sturdy_ref: &SturdyRef,
     key: &VerifierKey,
+    shown_for: Shown,
     now_ms: u64,
 ) -> Result<Result<Redeemed, RedeemError>, QueryError> {
     let found = store::grants::by_id(read, sturdy_ref.grant)?;
@@ -71,7 +81,9 @@ pub(super) fn redeem(
     let shown = sturdy_ref.secret.verifier(key);
     let wanted = found.as_ref().map_or(Verifier::from_bytes([0; 32]), |grant| grant.verifier);
     let fits = shown == wanted;
-    // One that was only attenuated has no secret, and nothing fits it.
+    // One that was only attenuated has no secret, and nothing fits it. A claim is no ref, and a ref no claim,
+    // and which it is, is not said.
+    let fits = fits && found.as_ref().is_some_and(|it| it.claim == (shown_for == Shown::Claim));
     let Some(grant) = found.filter(|grant| fits && grant.saved) else {
         return Ok(Err(RedeemError::Refused));
     };
@@ -133,7 +145,7 @@ mod tests {
         grants::create(&tx, &new(8, None, None), 1).unwrap();
         let shown_at = |grant, secret: &Secret, now_ms| {
             let sturdy_ref = SturdyRef { address: String::new(), grant, secret: secret.clone() };
-            redeem(&tx, &sturdy_ref, &key, now_ms).unwrap().map(|found| found.rights)
+            redeem(&tx, &sturdy_ref, &key, Shown::Ref, now_ms).unwrap().map(|found| found.rights)
         };
         let shown = |grant, secret: &Secret| shown_at(grant, secret, 50);
 

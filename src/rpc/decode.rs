@@ -147,15 +147,14 @@ pub(super) fn writer(
     params: Read<session::writer_params::Reader<'_>>,
 ) -> Result<BatchHeader, Malformed> {
     let draft: writer_draft::Reader<'_> = params?.get_producer()?;
+    let producer = ProducerId(sixteen("producer", draft.get_producer()?)?);
+    let epoch = numbered("producerEpoch", draft.get_producer_epoch().into())? as u32;
+    let first_seq = numbered("firstSeq", draft.get_first_seq())?;
     Ok(BatchHeader {
-        producer: ProducerId(sixteen("producer", draft.get_producer()?)?),
-        epoch: numbered("producerEpoch", draft.get_producer_epoch().into())? as u32,
         instance: instance(draft.get_instance()?)?,
-        first_seq: numbered("firstSeq", draft.get_first_seq())?,
         acked_through: draft.get_acked_through(),
         capability_epoch: given(draft.get_capability_epoch()),
-        mode: Mode::Each,
-        batch: None,
+        ..BatchHeader::plain(producer, epoch, first_seq)
     })
 }
 

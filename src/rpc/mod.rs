@@ -14,6 +14,7 @@ mod decode;
 mod encode;
 mod error;
 mod feed;
+mod logged;
 mod object;
 mod order;
 mod project;

@@ -3,6 +3,7 @@
 use super::error::to_wire;
 use super::scope::Claim;
 use super::{House, decode, encode, made, project, root, session, submit};
+use crate::engine::Standing;
 use crate::model::grant::Held;
 use crate::model::ids::GrantKey;
 use crate::model::infos::ObjectKind;
@@ -13,6 +14,7 @@ use crate::queries::{Granted, Object as Found};
 use crate::wire::bowline_capnp;
 use crate::wire::grant_capnp::object;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// An object that is held under a grant.
 pub(super) trait Object: 'static {
@@ -23,17 +25,23 @@ pub(super) trait Object: 'static {
     fn held(&self) -> Held;
 }
 
+/// A grant's place among those a revocation reaches, if it stands. First the place, then the question
+/// whether a revocation has come already: none can slip through in between.
+pub(super) async fn stand(house: &House, key: GrantKey) -> capnp::Result<Arc<Standing>> {
+    let standing = house.engine.stand(key);
+    standing.found(house.readers.in_force(key).await.map_err(to_wire)?);
+    standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
+    Ok(standing)
+}
+
 /// The object a grant is for, with the authority that grant has.
 pub(super) async fn under(
     claim: &Claim,
     house: &House,
     key: GrantKey,
 ) -> capnp::Result<(capnp::capability::Client, Granted)> {
-    // First a place among those a revocation reaches, then the question whether it has come already.
-    let standing = house.engine.stand(key);
+    let standing = stand(house, key).await?;
     let granted = house.readers.granted(key).await.map_err(to_wire)?;
-    standing.found(granted.in_force);
-    standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
     let claim =
         claim.derive_under(key, granted.grant.authority.rights, standing).map_err(to_wire)?;
     let object = match granted.object.clone() {

@@ -1,9 +1,10 @@
 //! `Project`: a directory and its sessions.
 
 use super::error::to_wire;
+use super::logged::logged;
 use super::object::Object;
 use super::scope::Claim;
-use super::{decode, encode, feed, forget, made, register, session, submit_for_object};
+use super::{decode, encode, made, session, submit_for_object};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, ProjectKey};
@@ -97,46 +98,5 @@ impl project::Server for Project {
         Ok(())
     }
 
-    fn register(
-        self: Rc<Self>,
-        params: project::RegisterParams,
-        mut results: project::RegisterResults,
-    ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let asked = decode::registration(params.get().and_then(|p| p.get_registration()));
-        let submitted = register(&self.claim, self.key.log, asked);
-        drop(params);
-        async move {
-            let (submitted, incarnation) = submitted?;
-            let registered = submitted.answer().await.map_err(to_wire)?;
-            encode::registered(&registered, incarnation, results.get().init_registered());
-            Ok(())
-        }
-    }
-
-    async fn feed(
-        self: Rc<Self>,
-        params: project::FeedParams,
-        mut results: project::FeedResults,
-    ) -> capnp::Result<()> {
-        let asked = params.get().and_then(|p| Ok((p.get_wish()?, p.get_sink()?)));
-        let asked = decode::feed(asked).map_err(to_wire)?;
-        drop(params);
-        let begun = feed::begin(&self.claim, Stretch::Project(self.key.log), asked).await?;
-        results.get().set_subscription(begun);
-        Ok(())
-    }
-
-    fn forget_subscription(
-        self: Rc<Self>,
-        params: project::ForgetSubscriptionParams,
-        mut results: project::ForgetSubscriptionResults,
-    ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let name = decode::subscription_name(params.get().and_then(|p| p.get_name()));
-        let submitted = forget(&self.claim, Stretch::Project(self.key.log), name);
-        drop(params);
-        async move {
-            results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);
-            Ok(())
-        }
-    }
+    logged!(project, |it: &Rc<Self>| it.key.log, |it: &Rc<Self>| Stretch::Project(it.key.log));
 }

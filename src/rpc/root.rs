@@ -1,9 +1,10 @@
 //! `Root`: the server itself.
 
 use super::error::to_wire;
+use super::logged::logged;
 use super::object::Object;
 use super::scope::Claim;
-use super::{decode, encode, feed, forget, made, project, register, submit, submit_for_object};
+use super::{decode, encode, made, project, submit, submit_for_object};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::ids::LogId;
@@ -85,48 +86,7 @@ impl root::Server for Root {
         Ok(())
     }
 
-    fn register(
-        self: Rc<Self>,
-        params: root::RegisterParams,
-        mut results: root::RegisterResults,
-    ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let asked = decode::registration(params.get().and_then(|p| p.get_registration()));
-        let submitted = register(&self.claim, LogId::ROOT, asked);
-        drop(params);
-        async move {
-            let (submitted, incarnation) = submitted?;
-            let registered = submitted.answer().await.map_err(to_wire)?;
-            encode::registered(&registered, incarnation, results.get().init_registered());
-            Ok(())
-        }
-    }
-
-    async fn feed(
-        self: Rc<Self>,
-        params: root::FeedParams,
-        mut results: root::FeedResults,
-    ) -> capnp::Result<()> {
-        let asked = params.get().and_then(|p| Ok((p.get_wish()?, p.get_sink()?)));
-        let asked = decode::feed(asked).map_err(to_wire)?;
-        drop(params);
-        let begun = feed::begin(&self.claim, Stretch::Server, asked).await?;
-        results.get().set_subscription(begun);
-        Ok(())
-    }
-
-    fn forget_subscription(
-        self: Rc<Self>,
-        params: root::ForgetSubscriptionParams,
-        mut results: root::ForgetSubscriptionResults,
-    ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let name = decode::subscription_name(params.get().and_then(|p| p.get_name()));
-        let submitted = forget(&self.claim, Stretch::Server, name);
-        drop(params);
-        async move {
-            results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);
-            Ok(())
-        }
-    }
+    logged!(root, |_: &Rc<Self>| LogId::ROOT, |_: &Rc<Self>| Stretch::Server);
 
     fn revoke_actor(
         self: Rc<Self>,

@@ -1,9 +1,10 @@
 //! `Session`: one log.
 
 use super::error::to_wire;
+use super::logged::logged;
 use super::object::Object;
 use super::scope::Claim;
-use super::{decode, encode, feed, forget, register, submit, writer};
+use super::{decode, encode, submit, writer};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, SessionKey};
@@ -84,21 +85,7 @@ impl session::Server for Session {
         Ok(())
     }
 
-    fn register(
-        self: Rc<Self>,
-        params: session::RegisterParams,
-        mut results: session::RegisterResults,
-    ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let asked = decode::registration(params.get().and_then(|p| p.get_registration()));
-        let submitted = register(&self.claim, self.key.log, asked);
-        drop(params);
-        async move {
-            let (submitted, incarnation) = submitted?;
-            let registered = submitted.answer().await.map_err(to_wire)?;
-            encode::registered(&registered, incarnation, results.get().init_registered());
-            Ok(())
-        }
-    }
+    logged!(session, |it: &Rc<Self>| it.key.log, |it: &Rc<Self>| Stretch::Log(it.key.log));
 
     async fn writer(
         self: Rc<Self>,
@@ -111,32 +98,5 @@ impl session::Server for Session {
         let claim = self.claim.derive().map_err(to_wire)?;
         results.get().set_writer(writer::client(claim, self.key.log, header));
         Ok(())
-    }
-
-    async fn feed(
-        self: Rc<Self>,
-        params: session::FeedParams,
-        mut results: session::FeedResults,
-    ) -> capnp::Result<()> {
-        let asked = params.get().and_then(|p| Ok((p.get_wish()?, p.get_sink()?)));
-        let asked = decode::feed(asked).map_err(to_wire)?;
-        drop(params);
-        let begun = feed::begin(&self.claim, Stretch::Log(self.key.log), asked).await?;
-        results.get().set_subscription(begun);
-        Ok(())
-    }
-
-    fn forget_subscription(
-        self: Rc<Self>,
-        params: session::ForgetSubscriptionParams,
-        mut results: session::ForgetSubscriptionResults,
-    ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let name = decode::subscription_name(params.get().and_then(|p| p.get_name()));
-        let submitted = forget(&self.claim, Stretch::Log(self.key.log), name);
-        drop(params);
-        async move {
-            results.get().set_existed(submitted?.answer().await.map_err(to_wire)?);
-            Ok(())
-        }
     }
 }

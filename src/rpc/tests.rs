@@ -7,6 +7,7 @@ use crate::model::ids::{GrantId, OpId};
 use crate::model::infos::ObjectKind;
 use crate::model::rights::Rights;
 use crate::model::sturdy_ref::{Secret, SturdyRef};
+use crate::queries::Shown;
 use crate::store::{Store, grants, meta};
 use crate::wire::bowline_capnp::{op_header, registration, vat};
 use crate::wire::feed_capnp::sink;
@@ -345,7 +346,11 @@ fn every_method_needs_its_right_and_nothing_else() {
         let session_key = inside.house.readers.session(project_key.log, session_id).await.unwrap();
 
         for ((rights, sturdy_ref), n) in inside.granted.iter().zip(1u8..) {
-            let found = inside.house.readers.redeem(sturdy_ref.clone(), VerifierKey(KEY), 1).await;
+            let found = inside
+                .house
+                .readers
+                .redeem(sturdy_ref.clone(), VerifierKey(KEY), Shown::Ref, 1)
+                .await;
             let grant = found.unwrap().unwrap().grant;
             let claim = || {
                 let standing = inside.house.engine.stand(grant);

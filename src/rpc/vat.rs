@@ -2,12 +2,11 @@
 
 use super::error::to_wire;
 use super::scope::{Claim, Scope};
-use super::{decode, encode, project, root, session};
+use super::{decode, encode, object, project, root, session};
 use crate::engine::Claiming;
-use crate::limits::LAST_USE_EVERY_MS;
-use crate::model::grant;
+use crate::model::grant::{self, Noting};
 use crate::model::sturdy_ref::{Secret, SturdyRef};
-use crate::queries::{Object, RedeemError};
+use crate::queries::{Object, Shown};
 use crate::wire::bowline_capnp::{ObjectKind, vat};
 use std::rc::Rc;
 
@@ -44,27 +43,19 @@ impl vat::Server for Vat {
         let house = self.scope.house().map_err(to_wire)?;
 
         let now_ms = house.clock.now_ms();
-        let asked = house.readers.redeem(sturdy_ref, house.verifier_key.clone(), now_ms).await;
+        let asked =
+            house.readers.redeem(sturdy_ref, house.verifier_key.clone(), Shown::Ref, now_ms).await;
         let found = self.scope.shown(asked.map_err(to_wire)?).await.map_err(to_wire)?;
-        // A claim is no ref yet, and a stranger is not told that it is one.
-        if found.found.claim {
-            return Err(to_wire(RedeemError::Refused));
-        }
-        // First a place among those a revocation reaches, then the question whether it has come already.
-        let standing = house.engine.stand(found.grant);
-        let in_force = house.readers.in_force(found.grant).await.map_err(to_wire)?;
-        standing.found(in_force);
-        standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
+        let standing = object::stand(&house, found.grant).await?;
         let claim =
             Claim::new(&self.scope, found.grant, found.rights, standing).map_err(to_wire)?;
-        // Counted where it matters, and otherwise noted now and then, which nobody waits for.
-        let last_ms = found.found.last_used_at_ms.unwrap_or(0);
-        match found.found.authority.uses_max {
-            Some(_) => drop(house.engine.redeem(found.grant).answer().await.map_err(to_wire)?),
-            None if now_ms.saturating_sub(last_ms) >= LAST_USE_EVERY_MS => {
-                drop(house.engine.redeem(found.grant));
+        match found.found.authority.noting(found.found.last_used_at_ms, now_ms) {
+            Noting::Counted => {
+                house.engine.redeem(found.grant).answer().await.map_err(to_wire)?;
             }
-            None => {}
+            // Nobody waits for it.
+            Noting::Noted => drop(house.engine.redeem(found.grant)),
+            Noting::Nothing => {}
         }
 
         let mut results = results.get();
@@ -89,11 +80,9 @@ impl vat::Server for Vat {
         let _turn = self.scope.turn_to_redeem().await;
         let house = self.scope.house().map_err(to_wire)?;
         let (address, key) = (house.address.clone(), house.verifier_key.clone());
-        let asked = house.readers.redeem(sturdy_ref, key.clone(), house.clock.now_ms()).await;
+        let asked =
+            house.readers.redeem(sturdy_ref, key.clone(), Shown::Claim, house.clock.now_ms()).await;
         let found = self.scope.shown(asked.map_err(to_wire)?).await.map_err(to_wire)?;
-        if !found.found.claim {
-            return Err(to_wire(RedeemError::Refused));
-        }
         let secret = Secret::from_seed(&seed, grant::claimed(found.found.id), &key);
         let claiming = Claiming { claim: found.grant, verifier: secret.verifier(&key) };
         let grant = house.engine.claim(claiming).answer().await.map_err(to_wire)?;

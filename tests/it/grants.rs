@@ -79,6 +79,15 @@ fn made(root: &root::Client) -> (project::Client, session::Client) {
     (project, session)
 }
 
+/// A session by the ids of its project and its own.
+fn found(root: &root::Client, project: &str, session: &str) -> session::Client {
+    let mut find = root.project_request();
+    find.get().set_id(project);
+    let mut find = find.send().pipeline.get_project().session_request();
+    find.get().set_id(session);
+    find.send().pipeline.get_session()
+}
+
 #[test]
 fn what_is_handed_on_is_less_and_never_more() {
     let server = Server::start();
@@ -196,14 +205,13 @@ fn a_ref_survives_restarts_and_a_repeat_returns_the_same() {
         find.get().init_page();
         let answer = find.send().promise.await.unwrap();
         let id = answer.get().unwrap().get_projects().unwrap().get(0).get_id().unwrap().to_string();
+        let project_id = id.unwrap();
         let mut find = root.project_request();
-        find.get().set_id(id.unwrap().as_str());
-        let project = find.send().pipeline.get_project();
-        let answer = project.sessions_request().send().promise.await.unwrap();
+        find.get().set_id(project_id.as_str());
+        let sessions = find.send().pipeline.get_project().sessions_request();
+        let answer = sessions.send().promise.await.unwrap();
         let id = answer.get().unwrap().get_sessions().unwrap().get(0).get_id().unwrap().to_string();
-        let mut find = project.session_request();
-        find.get().set_id(id.unwrap().as_str());
-        let session = find.send().pipeline.get_session();
+        let session = found(&root, &project_id, &id.unwrap());
         let repeat = save(&session, &mut again.clone(), only(&[Right::Read])).await.unwrap();
         let after_hash = |text: &str| text.split('/').next_back().unwrap().to_owned();
         assert_eq!((after_hash(&repeat.0), repeat.1), (after_hash(&sturdy_ref), grant));
@@ -477,11 +485,7 @@ fn of_a_hundred_thousand_calls_none_that_began_after_the_revocation_succeeds() {
             .collect();
         let head_then = local(async {
             let root = root(&server).await;
-            let mut find = root.project_request();
-            find.get().set_id(session_id.0.as_str());
-            let mut find = find.send().pipeline.get_project().session_request();
-            find.get().set_id(session_id.1.as_str());
-            let session = find.send().pipeline.get_session();
+            let session = found(&root, &session_id.0, &session_id.1);
             while calls.load(Ordering::Relaxed) < round * CALLS_A_ROUND {
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
@@ -497,11 +501,7 @@ fn of_a_hundred_thousand_calls_none_that_began_after_the_revocation_succeeds() {
         }
         local(async {
             let root = root(&server).await;
-            let mut find = root.project_request();
-            find.get().set_id(session_id.0.as_str());
-            let mut find = find.send().pipeline.get_project().session_request();
-            find.get().set_id(session_id.1.as_str());
-            let session = find.send().pipeline.get_session();
+            let session = found(&root, &session_id.0, &session_id.1);
             let answer = session.info_request().send().promise.await.unwrap();
             let head = answer.get().unwrap().get_session().unwrap().get_head();
             assert_eq!(head, head_then, "a change was made after the revocation had returned");

@@ -375,16 +375,7 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// A batch without anything special about it.
 pub fn header(producer: u8, first_seq: u64) -> BatchHeader {
-    BatchHeader {
-        producer: ProducerId([producer; 16]),
-        epoch: 1,
-        instance: None,
-        first_seq,
-        acked_through: 0,
-        capability_epoch: None,
-        mode: Mode::Each,
-        batch: None,
-    }
+    BatchHeader::plain(ProducerId([producer; 16]), 1, first_seq)
 }
 
 impl Bench {
