@@ -22,28 +22,19 @@
 
 mod common;
 
-use bowline::wire::bowline_capnp::vat;
-use capnp_rpc::rpc_twoparty_capnp::Side;
-use capnp_rpc::{RpcSystem, twoparty};
-use common::{Producer, Raw, Server, connect, local, middle, raw_payload};
-use std::io::{BufRead, BufReader, Write};
+use common::{Producer, Raw, Server, StockServer, connect, local, middle, per_call, raw_payload};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::net::UnixListener;
-use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 const TEXT_BYTES: usize = 256;
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(700);
 const CONNECTIONS: [usize; 4] = [1, 16, 64, 256];
 const BATCHES: [usize; 3] = [1, 32, 256];
-const CALLS: usize = 3000;
 
 fn main() {
-    if let Some(socket) = std::env::args().skip_while(|arg| arg != "--empty-server").nth(1) {
-        return local(empty_server(Path::new(&socket)));
+    if common::is_stock_server() {
+        return;
     }
     let dir = tempfile::tempdir().unwrap();
     appends(dir.path());
@@ -111,7 +102,7 @@ fn calls(dir: &Path) {
     println!("\nmicroseconds per call, one after the other and 64 in flight (unix socket)\n");
     let server = Server::start(&dir.join("calls"));
     let socket = dir.join("empty.sock");
-    let _empty = start_empty_server(&socket);
+    let _stock = StockServer::start(&socket);
     let (mut read, mut empty, mut hello) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         empty.push(local(async {
@@ -152,38 +143,6 @@ fn calls(dir: &Path) {
     println!("{:>28} {:>9.2}x {:>9.2}x", "read over empty", read.0 / empty.0, read.1 / empty.1);
 }
 
-/// Microseconds a call takes, sequentially and with 64 in flight.
-async fn per_call<F: Future<Output = capnp::Result<()>> + 'static>(
-    call: impl Fn() -> F + 'static,
-) -> (f64, f64) {
-    for _ in 0..CALLS / 10 {
-        call().await.unwrap();
-    }
-    let begun = Instant::now();
-    for _ in 0..CALLS {
-        call().await.unwrap();
-    }
-    let one = begun.elapsed();
-    let call = Rc::new(call);
-    let begun = Instant::now();
-    let tasks: Vec<_> = (0..64)
-        .map(|_| {
-            let call = call.clone();
-            tokio::task::spawn_local(async move {
-                for _ in 0..4 * CALLS / 64 {
-                    call().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let many = begun.elapsed();
-    let micros = |time: Duration, calls: usize| time.as_secs_f64() * 1e6 / calls as f64;
-    (micros(one, CALLS), micros(many, 4 * CALLS / 64 * 64))
-}
-
 /// Rows per second, in transactions of `batch` rows for each of `sessions` sessions.
 fn raw_rate(raw: &mut Raw, sessions: usize, batch: usize) -> f64 {
     let sessions = raw.make_sessions(sessions);
@@ -196,53 +155,4 @@ fn raw_rate(raw: &mut Raw, sessions: usize, batch: usize) -> f64 {
     }
     let rows = cursor as usize * sessions.count();
     rows as f64 / begun.elapsed().as_secs_f64()
-}
-
-/// A server as capnp-rpc's examples have it, in a process of its own, whose calls do nothing.
-async fn empty_server(socket: &Path) {
-    struct Empty;
-    impl vat::Server for Empty {
-        async fn hello(
-            self: Rc<Self>,
-            _: vat::HelloParams,
-            _: vat::HelloResults,
-        ) -> capnp::Result<()> {
-            Ok(())
-        }
-    }
-    let listener = UnixListener::bind(socket).unwrap();
-    println!("ready");
-    std::io::stdout().flush().unwrap();
-    loop {
-        let (reader, writer) = listener.accept().await.unwrap().0.into_split();
-        let network = twoparty::VatNetwork::new(
-            futures::io::BufReader::new(reader.compat()),
-            futures::io::BufWriter::new(writer.compat_write()),
-            Side::Server,
-            Default::default(),
-        );
-        let vat: vat::Client = capnp_rpc::new_client(Empty);
-        tokio::task::spawn_local(RpcSystem::new(Box::new(network), Some(vat.client)));
-    }
-}
-
-struct KilledOnDrop(Child);
-
-impl Drop for KilledOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn start_empty_server(socket: &Path) -> KilledOnDrop {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .arg("--empty-server")
-        .arg(socket)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    KilledOnDrop(child)
 }

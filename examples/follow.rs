@@ -95,6 +95,14 @@ fn said(event: event::Reader<'_>) -> capnp::Result<String> {
         event::GrantRevoked(_) => format!("{session}: a grant was revoked"),
         event::EpochBumped(_) => format!("{session}: its refs are stale"),
         event::RootRotated(_) => "the root was rotated".to_owned(),
+        event::Delegated(delegated) => {
+            format!("{session}: delegated to {}", delegated?.get_actor()?.to_str()?)
+        }
+        event::DelegationEnded(ended) => format!("{session}: delegation {:?}", ended?.get_end()?),
+        event::ShareOpened(opened) => {
+            format!("{session}: shared as {}", opened?.get_id()?.to_str()?)
+        }
+        event::ShareEnded(id) => format!("share {} ended", id?.to_str()?),
         event::ActorRevoked(revoked) => format!("revoked {}", revoked?.get_actor()?.to_str()?),
         event::Unknown(()) => "something newer than this program".to_owned(),
     })

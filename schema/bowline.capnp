@@ -17,6 +17,7 @@
 #   right       what an object lets its holder do: `read` it, `append` to it, `delegate` it, and more to
 #               come. Objects reached through an object carry the same rights.
 #   grant       the record an object is held under: see grant.capnp.
+#   actor       whom a grant is for: a name its maker chose.
 #
 # Retrying
 #   Every method that changes an object takes an op header. Send it again whenever you do not know
@@ -44,7 +45,8 @@
 #     disconnected   reconnect, redeem again, and send the same call again
 #   `docs/errors.md` lists every code. The comments below name only what is particular to a method.
 #
-#   Any call may also fail with: `not-permitted`, `revoked`, `expired`, `message-malformed`, `too-many-calls`,
+#   Any call may also fail with: `not-permitted`, `revoked`, `expired`, `epoch-stale` (its refs were made
+#   stale), `delegation-ended`, `message-malformed`, `too-many-calls`,
 #   `too-many-answers`, `pipeline-too-deep`, `overloaded`, `storage-failed`, `shutting-down`,
 #   `connection-ended`, `connection-over`, `internal`; and one that returns an object, with
 #   `too-many-objects`, before anything is done.
@@ -71,19 +73,24 @@ interface Vat {
   hello @0 () -> (server :ServerInfo);
   # Who is there. Needs no right. Safe to repeat.
 
-  redeem @1 (ref :Text) -> (object :Capability, kind :ObjectKind, epoch :UInt64);
+  redeem @1 (ref :Text, as :Text) -> (object :Capability, kind :ObjectKind, epoch :UInt64);
   # Turns a sturdy ref into the live object it stands for. Call on `object` without waiting: calls
   # pipelined on it travel in the same round trip.
   #
   # Safe to repeat; each call gives an object of its own. Dropping the object gives nothing up: the
   # ref can be redeemed again. All objects of a connection end with the connection.
   #
-  # `object` is a `Root`, a `Project` or a `Session`, as `kind` says. `epoch` is the object's epoch now,
-  # for `OpHeader.capabilityEpoch`.
+  # `object` is a `Root`, a `Project`, a `Session` or a `Share`, as `kind` says. `epoch` is the object's epoch
+  # now, for `OpHeader.capabilityEpoch`.
   #
-  # Fails with: `used-up`, `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (unknown,
-  # expired and revoked look alike to a stranger), `revoked` and `expired` (told only to who shows the
-  # right secret).
+  # `as`: for a ref that is sealed to an actor, a ref of that actor's own; otherwise empty. It counts if it is
+  # good, if its grant was made for that actor, and if whoever made it stands where the sealed ref was made or
+  # above: a name given by anybody else is not that actor's. It is not redeemed by this, and not counted.
+  #
+  # Fails with: `ref-malformed` (typing error; the server looked nothing up), `ref-refused` (whatever is wrong
+  # with a ref, to a stranger it looks alike); and, told only to who shows the right secret, `revoked`,
+  # `expired`, `used-up`, `epoch-stale` (the object's refs were made stale with `bumpEpoch`),
+  # `delegation-ended`, `sealed`. Every redemption is in the audit trail when this returns.
 
   claim @2 (ref :Text, seed :Data) -> (ref :Text);
   # Exchanges a ref that was saved as a claim for one that can be redeemed, with the same authority. Only the
@@ -91,7 +98,7 @@ interface Vat {
   # the ref: who repeats the call with the same seed, after a lost answer, gets the same ref.
   #
   # Needs no right but the claim itself. Fails with: `ref-malformed`, `ref-refused`, `used-up` (somebody was
-  # quicker), `revoked`, `expired`, `narrowing-malformed` (the seed).
+  # quicker), `revoked`, `expired`, `epoch-stale`, `narrowing-malformed` (the seed).
 }
 
 enum ObjectKind {
@@ -99,6 +106,7 @@ enum ObjectKind {
   root @0;
   project @1;
   session @2;
+  share @3;
 }
 
 struct ServerInfo {

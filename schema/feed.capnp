@@ -20,8 +20,8 @@
 # and then what is kept up to the floor: those events give the state at the floor, and are followed by the
 # full history.
 #
-# *Grants.* Events about grants (who was given what, and what was taken back) are told only to who holds the
-# object with the right `delegate`.
+# *Grants.* Events about grants, delegations and shares (who was given what, and what was taken back) are told
+# only to who holds the object with the right `delegate`.
 #
 # *Asking.* `feed` fails with: `cursor-ahead` (the place lies after the end of the history: the server's data
 # was replaced by an older copy, or the place is another object's), `too-many-subscriptions`, `id-malformed`
@@ -71,7 +71,7 @@ interface Sink {
   ended @3 (reason :Bowline.Refusal) -> ();
   # The server ends the feed; no more calls come. The reasons: `shutting-down` (ask again once it is back),
   # `subscription-taken`, `sink-failed` (an earlier call on this sink did), `revoked`, `expired`,
-  # `storage-failed`, `internal`.
+  # `epoch-stale`, `delegation-ended`, `storage-failed`, `internal`.
 }
 
 interface Subscription {
@@ -103,6 +103,10 @@ enum EventKind {
   epochBumped @9;
   actorRevoked @10;
   rootRotated @11;
+  delegated @12;
+  delegationEnded @13;
+  shareOpened @14;
+  shareEnded @15;
 }
 
 struct Event {
@@ -144,7 +148,64 @@ struct Event {
     epochBumped @18 :EpochBumped;
     actorRevoked @19 :ActorRevoked;
     rootRotated @20 :RootRotated;
+    delegated @22 :Delegated;
+    delegationEnded @23 :DelegationEnded;
+    shareOpened @24 :ShareOpened;
+    shareEnded @25 :Text;
+    # Its id.
   }
+
+  author @21 :Message.Author;
+  # Who did it, and on whose behalf. Not told through a share.
+}
+
+struct Delegated {
+  # Work was handed to somebody; see `Session.delegate`.
+
+  grant @0 :Data;
+  # The delegate's.
+
+  sessionId @1 :Text;
+  # The child session that was made for it; empty if it works in this one.
+
+  rights @2 :List(Grant.Right);
+  expiresAtMs @3 :UInt64;
+  leaseMs @4 :UInt64;
+  label @5 :Text;
+  actor @6 :Text;
+}
+
+struct DelegationEnded {
+  # A delegation is over. It is told in the log of the session that delegated, and, where the delegate itself
+  # ended it in a child session, there too.
+
+  grant @0 :Data;
+  sessionId @1 :Text;
+  end @2 :DelegationEnd;
+  result @3 :Text;
+  # What the delegate said at the end.
+}
+
+enum DelegationEnd {
+  # Numbers are stored; a retired one stays taken.
+  running @0;
+  completed @1;
+  failed @2;
+  # Said by the delegate itself.
+
+  lapsed @3;
+  # Its lease ran out: it did not say anything for too long.
+
+  revoked @4;
+  expired @5;
+}
+
+struct ShareOpened {
+  # The session was published; see `Session.share`.
+
+  id @0 :Text;
+  grant @1 :Data;
+  # The grant behind the ref that was made with it.
 }
 
 struct RootRotated {
@@ -189,4 +250,6 @@ struct ProjectOpened {
 struct SessionCreated {
   id @0 :Text;
   title @1 :Text;
+  parentId @2 :Text;
+  # The session it was made for, by `Session.delegate`; empty if there is none.
 }

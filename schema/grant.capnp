@@ -11,9 +11,10 @@
 # with `revoked`. There is no way to give it again; make a new one.
 
 using Bowline = import "bowline.capnp";
+using Audit = import "audit.capnp";
 
 interface Object {
-  # What every object offers besides its own methods. `Root`, `Project` and `Session` extend it.
+  # What every object offers besides its own methods. `Root`, `Project`, `Session` and `Share` extend it.
 
   describe @0 () -> (description :Description);
   # What this object is, and what its holder may do. Needs no right. Safe to repeat.
@@ -58,6 +59,14 @@ interface Object {
   # `epoch` is the object's epoch from now on.
   #
   # Needs `admin`. Safe to repeat.
+
+  audit @6 (filter :Audit.AuditFilter, page :Bowline.Page)
+      -> (entries :List(Audit.AuditEntry), end :Bowline.PageEnd, head :Audit.AuditHead);
+  # What was done, and refused, under the grant this object is held under and everything derived from it: see
+  # audit.capnp. The operator's own root sees all there is. `page.after` is an entry's `number`. A page may be
+  # empty and still have a next one: so much is looked at at a time.
+  #
+  # Needs `delegate`. Safe to repeat. Fails with: `op-header-malformed` (a grant that is not 16 bytes).
 }
 
 struct Narrowing {
@@ -84,6 +93,50 @@ struct Narrowing {
   claim @5 :Bool;
   # For `save`: the ref cannot be redeemed. Whoever is the first to show it to `Vat.claim` gets a ref of its own in
   # exchange, and from then on it is worth nothing. Use it where a ref travels through chats and logs.
+
+  expiresIfUnusedAtMs @6 :UInt64;
+  # For `save`: a ref that nobody has redeemed (or exchanged) by then is dead. 0 for no such time. It says
+  # nothing about refs derived from it.
+
+  tools @7 :List(Text);
+  # Only these tools may be named in tool parts of messages; empty for those the object has. See `Caveats`.
+
+  noTools @8 :Bool;
+  # None at all; `tools` must be empty then.
+
+  paths @9 :List(Data);
+  # Only files at or below these paths, relative to the worktree; empty for those the object has. At most 64,
+  # of 4096 bytes.
+
+  onlyOwnMessages @10 :Bool;
+  # Only messages that were written under this very grant, or one derived from it, may be read or removed,
+  # and nothing else about the session be changed.
+
+  sealedTo @11 :Text;
+  # For `save`: the ref can be redeemed only together with a ref of this actor's own, see `Vat.redeem`. A copy
+  # of it alone is worth nothing.
+}
+
+struct Caveats {
+  # What an object may be used for within its rights. Like rights, they are only ever narrowed: what is
+  # derived has the caveats of what it was derived from, and perhaps more.
+
+  usesMax @0 :UInt32;
+  expiresIfUnusedAtMs @1 :UInt64;
+  sealedTo @2 :Text;
+  # As in `Narrowing`. These three are about its ref, and not handed down (`usesMax` is).
+
+  toolsLimited @3 :Bool;
+  tools @4 :List(Text);
+  # If limited, only these tools. A tool part is one whose JSON has `"type": "tool"`; its `"tool"` says which
+  # one. A message that names another one, or has the role `tool` and parts that name none, is rejected with
+  # `not-permitted`.
+
+  pathsLimited @5 :Bool;
+  paths @6 :List(Data);
+  # If limited, only files at or below these.
+
+  onlyOwnMessages @7 :Bool;
 }
 
 enum Right {
@@ -111,6 +164,8 @@ struct Description {
 
   depth @6 :UInt32;
   # How many grants stand above that one.
+
+  caveats @7 :Caveats;
 }
 
 struct GrantInfo {
@@ -137,12 +192,19 @@ struct GrantInfo {
   state @12 :GrantState;
   usesMax @13 :UInt32;
   uses @14 :UInt32;
-  # How often its ref may be redeemed, 0 for any number, and, where that is limited, how often it was.
+  # How often its ref may be redeemed, 0 for any number, and how often it was.
 
   lastUsedAtMs @15 :UInt64;
-  # When its ref was last redeemed, to the minute; 0 for never.
+  # When its ref was last redeemed, or an object held under it last called, to within some seconds; 0 for
+  # never.
 
   claim @16 :Bool;
+
+  reads @17 :UInt64;
+  # How many answers and feed pages were given under it, to within some seconds. Changes are not counted here:
+  # they are in the audit trail.
+
+  caveats @18 :Caveats;
 }
 
 enum GrantState {
@@ -151,4 +213,10 @@ enum GrantState {
   expired @2;
   usedUp @3;
   # Its ref cannot be redeemed any more; what was redeemed goes on.
+
+  stale @4;
+  # Taken back by `bumpEpoch`.
+
+  ended @5;
+  # The delegation it was made for is over: see `Session.delegations`.
 }

@@ -16,6 +16,20 @@ struct Message {
 
   body @3 :MessageBody;
   # As it was given.
+
+  author @4 :Author;
+  # Not told through a share.
+}
+
+struct Author {
+  # Under which authority something was done.
+
+  grant @0 :Data;
+  # The grant; see grant.capnp.
+
+  actors @1 :List(Text);
+  # Whom that grant was made for, then on whose behalf: the actor of the grant it was derived from, and so on
+  # up the tree. Grants without an actor are left out, so this is empty for the operator.
 }
 
 struct MessageBody {

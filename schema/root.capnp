@@ -56,6 +56,14 @@ interface Root extends(Grant.Object) {
   #
   # Needs `admin`, and the operator's own root: a derived one fails with `not-permitted`. A repeat, through
   # the new root, returns the same ref. Fails with: `narrowing-malformed`.
+
+  shares @8 (page :Bowline.Page) -> (shares :List(Session.ShareInfo), end :Bowline.PageEnd);
+  # Everything that was ever published from any session, also of sessions that are gone; without secrets.
+  # `page.after` is a share's `number`. Needs `share`. Safe to repeat.
+
+  sharing @9 (id :Text) -> (share :Session.Share);
+  # A share by its id, under your own authority: to look at it, and to end it. Needs `share`. Safe to repeat.
+  # Fails with: `id-malformed`, `share-not-found`.
 }
 
 struct ProjectDraft {
@@ -114,4 +122,10 @@ interface Project extends(Grant.Object) {
 
   forgetSubscription @6 (name :Text) -> (existed :Bool);
   # As `Root.forgetSubscription`. Needs `read`. Safe to repeat.
+
+  shares @7 (page :Bowline.Page) -> (shares :List(Session.ShareInfo), end :Bowline.PageEnd);
+  # As `Root.shares`, of this project's sessions. Needs `share`. Safe to repeat.
+
+  sharing @8 (id :Text) -> (share :Session.Share);
+  # As `Root.sharing`, of this project's sessions. Needs `share`. Safe to repeat.
 }

@@ -1,5 +1,6 @@
 @0xa7e269eb1f01d945;
-# One session: a log of what people and agents said and did. The words are explained in bowline.capnp.
+# One session: a log of what people and agents said and did; work handed to others; and views of it that were
+# published. The words are explained in bowline.capnp.
 
 using Bowline = import "bowline.capnp";
 using Feed = import "feed.capnp";
@@ -55,6 +56,181 @@ interface Session extends(Grant.Object) {
   forgetSubscription @6 (name :Text) -> (existed :Bool);
   # Drops a named subscription of `feed`, and ends the feed that runs under it. Needs `read`. Safe to repeat.
   # Fails with: `id-malformed`.
+
+  delegate @7 (op :Bowline.OpHeader, seed :Data, delegation :DelegationDraft)
+      -> (session :Session, delegate :Session, ref :Text, grant :Data);
+  # Hands work to somebody: a session of its own, or a part of the authority over this one, under a grant that
+  # lasts while its holder is heard of.
+  #
+  # `session` is that session under your own authority: write the task into it without waiting. `delegate` is
+  # the same one with the delegate's authority, to be passed on while this connection lasts, and `ref` a sturdy
+  # ref for it; `seed` is as in `Object.save`. `grant` names it for `revoke`. The op is numbered in this
+  # session's log.
+  #
+  # However the delegation ends (the delegate says so, its lease runs out, it is revoked or expires),
+  # `delegationEnded` is in this session's log, and so in its feeds; from then on nothing under the delegate's
+  # grant works any more.
+  #
+  # Needs `delegate`. Safe to repeat. Fails with: `not-permitted` (a right or caveat this object does not
+  # have), `narrowing-malformed`, `too-deep`, `too-many-grants`, `session-exists`, `title-too-long`,
+  # `id-malformed`.
+
+  delegations @8 (page :Bowline.Page) -> (delegations :List(DelegationInfo), end :Bowline.PageEnd);
+  # The delegations made from this session, in the order they were made, as far as they were derived from the
+  # grant this object is held under. `page.after` is a delegation's `number`. Needs `delegate`. Safe to repeat.
+
+  child @9 (id :Text) -> (session :Session);
+  # A session that was made by `delegate` on this one. Needs `read`. Safe to repeat.
+  # Fails with: `id-malformed`, `session-not-found`.
+
+  heartbeat @10 () -> (untilMs :UInt64);
+  # For a delegate: keeps its lease. On return it lasts until then, by the server's clock. Call it several
+  # times within `leaseMs`. It takes no op header: repeating it leads to the same state. Needs no right.
+  # Fails with: `delegation-not-found` (this object is not held under a delegate's grant),
+  # `delegation-ended`.
+
+  complete @11 (op :Bowline.OpHeader, failed :Bool, result :Text) -> ();
+  # For a delegate: says that the work is done, or failed, and in `result`, at most 64 KiB, what came of it.
+  # On return the delegator's log says so, and the delegate's grant is spent, with everything derived from it:
+  # whoever repeats the call hears `delegation-ended`, which tells how it ended. The op is numbered in this
+  # session's log.
+  #
+  # Needs no right. Fails with: `delegation-not-found`, `op-too-large`.
+
+  share @12 (op :Bowline.OpHeader, seed :Data, share :ShareDraft)
+      -> (share :Share, ref :Text, grant :Data);
+  # Publishes a view of this session, for another agent or server. `share` is the view under your own
+  # authority, to look at it and to end it; `ref` is what you hand out: it lets its holder read, and append
+  # where you said so, and nothing else. `seed` is as in `Object.save`. The op is numbered in this session's
+  # log.
+  #
+  # Needs `share`. Safe to repeat. Fails with: `not-permitted`, `narrowing-malformed` (also: a share that is to
+  # end at a message and be appended to), `message-not-found` (`upTo`), `too-deep`, `too-many-grants`.
+
+  shares @13 (page :Bowline.Page) -> (shares :List(ShareInfo), end :Bowline.PageEnd);
+  # Every share of this session, ended ones too, without secrets. `page.after` is a share's `number`. Needs
+  # `share`. Safe to repeat.
+
+  sharing @14 (id :Text) -> (share :Share);
+  # A share of this session by its id, under your own authority. Needs `share`. Safe to repeat.
+  # Fails with: `id-malformed`, `share-not-found`.
+}
+
+struct DelegationDraft {
+  narrowing @0 :Grant.Narrowing;
+  # What the delegate may do, for how long, and whom it is. Rights and caveats as for any grant.
+
+  leaseMs @1 :UInt64;
+  # The delegation lapses when nothing was heard of the delegate (`heartbeat`) for this long: 1 second to 30
+  # days. 0 for no lease: then it ends only by what is said, revoked or expires.
+
+  where :union {
+    child @2 :SessionDraft;
+    # In a new session, a child of this one, in the same project. That is the default.
+
+    here @3 :Void;
+    # In this session.
+  }
+}
+
+struct DelegationInfo {
+  number @0 :UInt64;
+  grant @1 :Data;
+  sessionId @2 :Text;
+  # The session it works in: a child, or this one.
+
+  label @3 :Text;
+  actor @4 :Text;
+  createdAtMs @5 :UInt64;
+  leaseMs @6 :UInt64;
+  untilMs @7 :UInt64;
+  # When it lapses or expires, unless something is heard of the delegate; 0 for never.
+
+  end @8 :Feed.DelegationEnd;
+  endedAtMs @9 :UInt64;
+  result @10 :Text;
+}
+
+struct ShareDraft {
+  append @0 :Bool;
+  # Whether messages may be added through it.
+
+  upTo @1 :Text;
+  # The id of the last message that is shown; empty for the whole session, as it grows.
+
+  toolOutputs @2 :Bool;
+  # Whether what tools gave is shown. Without it, tool parts keep only which tool was called, with what, and
+  # how it went; messages of the role `tool` keep no other parts.
+
+  reasoning @3 :Bool;
+  # Whether reasoning parts are shown.
+
+  narrowing @4 :Grant.Narrowing;
+  # When the ref ends, how often it may be redeemed, whom it is for, and so on. Its rights must be empty:
+  # `append` says them.
+}
+
+struct ShareInfo {
+  number @0 :UInt64;
+  id @1 :Text;
+  sessionId @2 :Text;
+  # The session it shows, also if that is gone.
+
+  title @3 :Text;
+  # The session's; empty if that is gone.
+
+  append @4 :Bool;
+  upTo @5 :UInt64;
+  # The cursor of the last message that is shown; 0 for the whole session.
+
+  toolOutputs @6 :Bool;
+  reasoning @7 :Bool;
+  createdAtMs @8 :UInt64;
+  endedAtMs @9 :UInt64;
+  # When it was ended with `unpublish`; 0 while it was not.
+
+  cursor @10 :UInt64;
+  # Where the shown log ends: the place to read and to follow from. 0 if the session is gone.
+
+  epoch @11 :UInt64;
+  # The share's epoch, for `OpHeader.capabilityEpoch`. `Object.bumpEpoch` moves it on, and makes all refs
+  # handed out before stale; make a new one with `Object.save`.
+}
+
+interface Share extends(Grant.Object) {
+  # A published view of a session. Its cursors are those of the session's log, so whoever loses the connection
+  # redeems its ref again and goes on where it was.
+  #
+  # It shows messages and the title, and nothing about grants, producers or other objects. After `unpublish`
+  # every ref handed out for it is dead (`revoked`), and whoever reaches it under the owner's authority hears
+  # `share-ended`, except from `info` and what every object offers.
+
+  info @0 () -> (share :ShareInfo);
+  # Needs `read`. Safe to repeat.
+
+  read @1 (page :Bowline.Page) -> (messages :List(Message.Message), end :Bowline.PageEnd);
+  # As `Session.messages`, as far as it is shown. Needs `read`. Safe to repeat.
+  # Fails with: `share-ended`, `session-not-found`.
+
+  feed @2 (wish :Feed.Wish, sink :Feed.Sink) -> (subscription :Feed.Subscription);
+  # As `Session.feed`, as far as it is shown: `messagePut`, `messageRemoved` and `titleSet`. Names of
+  # subscriptions belong to the share. Needs `read`. Fails with: `share-ended`.
+
+  appendOps @3 (batch :Bowline.Batch, ops :List(SessionOp)) -> (ack :Bowline.Ack);
+  # As `Session.append`, with the same rules: the producer numbers its ops in the session's log. Only
+  # `putMessage`, and `removeMessage` of messages that were added under the same grant, are accepted; others
+  # are rejected with `not-permitted`. `capabilityEpoch` is the share's. Needs `append`.
+  # Fails with: `share-ended`.
+
+  register @4 (registration :Bowline.Registration) -> (registered :Bowline.Registered);
+  # As `Session.register`. Needs `append`. Fails with: `share-ended`.
+
+  forgetSubscription @5 (name :Text) -> (existed :Bool);
+  # As `Session.forgetSubscription`. Needs `read`.
+
+  unpublish @6 (op :Bowline.OpHeader) -> (cut :UInt64);
+  # Ends the share: every grant for it is taken back, whoever derived it, and `cut` tells how many. The op is
+  # numbered in the share's own log. Needs `share`. Safe to repeat; there is no way back.
 }
 
 struct WriterDraft {

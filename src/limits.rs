@@ -41,6 +41,28 @@ pub const COMPACTION_STEP_BYTES_MAX: u64 = 8 << 20;
 pub const REVOCATIONS_RESERVED: usize = 256;
 /// Grants in force that were derived from one grant directly.
 pub const GRANTS_PER_GRANT_MAX: u64 = 10_000;
+/// Tools, and paths, a caveat may name.
+pub const CAVEAT_ITEMS_MAX: usize = 64;
+/// Shortest lease of a delegation. Below it a busy machine would end delegations that are well.
+pub const LEASE_MS_MIN: u64 = 1_000;
+/// Longest lease of a delegation.
+pub const LEASE_MS_MAX: u64 = 30 * DAY_MS;
+/// A heartbeat is written down when it moves the end of a lease by more than this part of it.
+pub const LEASE_RENEWAL_PARTS: u64 = 16;
+/// How often leases are looked at.
+pub const LEASE_LOOK_MS: u64 = 250;
+/// Delegations ended in one step, so that it never holds the writer for long.
+pub const LEASES_STEP_MAX: u32 = 256;
+/// Longest text a delegate leaves behind.
+pub const RESULT_BYTES_MAX: usize = 64 << 10;
+/// How often refusals and reads are written down.
+pub const NOTES_EVERY_MS: u64 = 5_000;
+/// Different refusals gathered meanwhile; further ones are counted together.
+pub const DENIALS_KEPT_MAX: usize = 1_024;
+/// Audit entries looked at for one page.
+pub const AUDIT_LOOK_MAX: u32 = 20_000;
+/// Audit entries let go of in one step.
+pub const AUDIT_PRUNE_STEP: u64 = 5_000;
 /// Grants that stand above a grant, at most.
 pub const GRANT_DEPTH_MAX: u32 = 64;
 /// Ops one op may depend on.
@@ -83,8 +105,6 @@ pub const WRONG_REFS_FREE: u32 = 8;
 pub const WRONG_REF_PAUSE_MS: u64 = 50;
 /// And how long at most.
 pub const WRONG_REF_PAUSE_MS_MAX: u64 = 5_000;
-/// How often the last use of a ref is noted.
-pub const LAST_USE_EVERY_MS: u64 = 60_000;
 /// Ops of one connection on their way to the disk or back.
 pub const OPS_IN_FLIGHT_MAX: usize = 64 << 10;
 /// Bytes streamed in through one connection that are not on disk yet; `Writer.write` waits beyond.
@@ -199,6 +219,10 @@ pub struct Limits {
     pub history_sweep_ms: u64,
     /// A named subscription not used for this long holds no history back any more.
     pub subscription_idle_ms_max: u64,
+    /// Audit entries older than this are let go of; 0 keeps them for ever.
+    pub audit_age_ms_max: u64,
+    /// The oldest audit entries are let go of beyond this number; 0 keeps them.
+    pub audit_entries_max: u64,
     /// Time given to accepted calls when the server is told to stop.
     pub shutdown_ms_max: u64,
 }
@@ -226,6 +250,8 @@ impl Default for Limits {
             history_bytes_max: 0,
             history_sweep_ms: 600_000,
             subscription_idle_ms_max: 30 * DAY_MS,
+            audit_age_ms_max: 365 * DAY_MS,
+            audit_entries_max: 10_000_000,
             shutdown_ms_max: 10_000,
         }
     }
@@ -281,6 +307,8 @@ impl Limits {
             ("history_bytes_max", self.history_bytes_max, 0, 1 << 50),
             ("history_sweep_ms", self.history_sweep_ms, 0, 365 * DAY_MS),
             ("subscription_idle_ms_max", self.subscription_idle_ms_max, 0, 36_500 * DAY_MS),
+            ("audit_age_ms_max", self.audit_age_ms_max, 0, 36_500 * DAY_MS),
+            ("audit_entries_max", self.audit_entries_max, 0, 1 << 50),
             ("shutdown_ms_max", self.shutdown_ms_max, 100, HOUR_MS),
         ];
         for (name, value, least, most) in table {

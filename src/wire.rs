@@ -4,6 +4,7 @@
 
 #![allow(missing_docs, clippy::all, clippy::unwrap_used)]
 
+capnp::generated_code!(pub mod audit_capnp);
 capnp::generated_code!(pub mod bowline_capnp);
 capnp::generated_code!(pub mod feed_capnp);
 capnp::generated_code!(pub mod grant_capnp);

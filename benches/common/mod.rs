@@ -15,11 +15,13 @@ use capnp_rpc::rpc_twoparty_capnp::Side;
 use capnp_rpc::{RpcSystem, twoparty};
 use rusqlite::Connection;
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use tokio::net::UnixStream;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::net::{UnixListener, UnixStream};
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 /// The pragmas under which the server writes.
@@ -149,9 +151,14 @@ pub struct Server {
 
 impl Server {
     pub fn start(data: &Path) -> Self {
+        Self::start_with(data, &[])
+    }
+
+    pub fn start_with(data: &Path, flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_bowline"))
             .args(["serve", "--json", "--tcp", "off", "--log", "warn", "--data"])
             .arg(data)
+            .args(flags)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -159,6 +166,10 @@ impl Server {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let root_ref = std::fs::read_to_string(data.join("root.ref")).unwrap();
         Self { child, data: data.to_owned(), socket: data.join("bowline.sock"), root_ref }
+    }
+
+    pub fn root_ref(&self) -> &str {
+        &self.root_ref
     }
 
     pub async fn root(&self) -> root::Client {
@@ -187,6 +198,10 @@ impl Server {
             .filter(|file| file.file_name().to_string_lossy().starts_with("bowline.db"))
             .map(|file| file.metadata().unwrap().len())
             .sum()
+    }
+
+    pub fn resident_kib(&self) -> u64 {
+        resident_kib(&self.child)
     }
 
     /// Bytes the process has sent to the disk so far, where the system tells.
@@ -395,7 +410,7 @@ pub fn create_session(
     request.send().pipeline.get_session()
 }
 
-fn header(producer: &mut Producer, mut op: op_header::Builder<'_>) {
+pub fn header(producer: &mut Producer, mut op: op_header::Builder<'_>) {
     op.set_producer(&producer.id);
     op.set_producer_epoch(1);
     op.set_seq(producer.next);
@@ -412,4 +427,121 @@ pub fn local<T>(future: impl Future<Output = T>) -> T {
 pub fn middle(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of[of.len() / 2]
+}
+
+/// Calls that are measured one after the other.
+const CALLS: usize = 3000;
+
+/// Microseconds a call takes, sequentially and with 64 in flight.
+pub async fn per_call<F: Future<Output = capnp::Result<()>> + 'static>(
+    call: impl Fn() -> F + 'static,
+) -> (f64, f64) {
+    for _ in 0..CALLS / 10 {
+        call().await.unwrap();
+    }
+    let begun = Instant::now();
+    for _ in 0..CALLS {
+        call().await.unwrap();
+    }
+    let one = begun.elapsed();
+    let call = Rc::new(call);
+    let begun = Instant::now();
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let call = call.clone();
+            tokio::task::spawn_local(async move {
+                for _ in 0..4 * CALLS / 64 {
+                    call().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let many = begun.elapsed();
+    let micros = |time: Duration, calls: usize| time.as_secs_f64() * 1e6 / calls as f64;
+    (micros(one, CALLS), micros(many, 4 * CALLS / 64 * 64))
+}
+
+/// A server as capnp-rpc's examples have it, in a process of its own: `hello` does nothing, and `redeem`
+/// returns an object that does nothing. What it costs is capnp-rpc's own.
+pub struct StockServer(Child);
+
+impl StockServer {
+    pub fn start(socket: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([STOCK_SERVER.as_ref(), socket])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self(child)
+    }
+
+    pub fn resident_kib(&self) -> u64 {
+        resident_kib(&self.0)
+    }
+}
+
+impl Drop for StockServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+const STOCK_SERVER: &str = "--stock-server";
+
+/// Whether this process was started to be the stock server; then it was one until it was killed.
+pub fn is_stock_server() -> bool {
+    let socket = std::env::args().skip_while(|arg| arg != STOCK_SERVER).nth(1);
+    if let Some(socket) = &socket {
+        local(serve_nothing(Path::new(socket)));
+    }
+    socket.is_some()
+}
+
+async fn serve_nothing(socket: &Path) {
+    struct Empty;
+    impl vat::Server for Empty {
+        async fn hello(
+            self: Rc<Self>,
+            _: vat::HelloParams,
+            _: vat::HelloResults,
+        ) -> capnp::Result<()> {
+            Ok(())
+        }
+
+        async fn redeem(
+            self: Rc<Self>,
+            _: vat::RedeemParams,
+            mut results: vat::RedeemResults,
+        ) -> capnp::Result<()> {
+            let nothing: vat::Client = capnp_rpc::new_client(Empty);
+            results.get().init_object().set_as_capability(nothing.client.hook);
+            Ok(())
+        }
+    }
+    let listener = UnixListener::bind(socket).unwrap();
+    println!("ready");
+    std::io::stdout().flush().unwrap();
+    loop {
+        let (reader, writer) = listener.accept().await.unwrap().0.into_split();
+        let network = twoparty::VatNetwork::new(
+            futures::io::BufReader::new(reader.compat()),
+            futures::io::BufWriter::new(writer.compat_write()),
+            Side::Server,
+            Default::default(),
+        );
+        let vat: vat::Client = capnp_rpc::new_client(Empty);
+        tokio::task::spawn_local(RpcSystem::new(Box::new(network), Some(vat.client)));
+    }
+}
+
+fn resident_kib(of: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", of.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -15,7 +15,8 @@ use std::sync::Arc;
 ///
 /// A running server does this by itself, but gives no room back to the file system. What goes is history
 /// by the policy that is set (history_age_ms_max, history_bytes_max, and what single sessions wish): ops
-/// whose effect a later op has replaced. What messages say, titles, and results nobody acknowledged stay.
+/// whose effect a later op has replaced; and audit entries (audit_age_ms_max, audit_entries_max). What
+/// messages say, titles, and results nobody acknowledged stay.
 /// The server must be stopped.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -63,17 +64,19 @@ impl Compact {
                     "logsCompacted": swept.compacted,
                     "opsFreed": swept.ops,
                     "payloadBytesFreed": swept.bytes,
+                    "auditEntriesFreed": swept.audited,
                     "fileBytesBefore": before,
                     "fileBytesAfter": after,
                 })
             ),
             false => writeln!(
                 out,
-                "{} of {} logs compacted: {} ops with {} are gone; the file went from {} to {}",
+                "{} of {} logs compacted: {} ops with {} and {} audit entries are gone; the file went from {} to {}",
                 count(swept.compacted),
                 count(swept.logs),
                 count(swept.ops),
                 HumanBytes(swept.bytes),
+                count(swept.audited),
                 HumanBytes(before),
                 HumanBytes(after),
             ),

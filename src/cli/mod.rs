@@ -1,5 +1,6 @@
 //! People's door: one file per command. Data goes to stdout, talk to stderr.
 
+mod audit;
 mod compact;
 mod logging;
 mod rebuild;
@@ -28,6 +29,7 @@ enum Command {
     Verify(verify::Verify),
     Rebuild(rebuild::Rebuild),
     Compact(compact::Compact),
+    Audit(audit::Audit),
 }
 
 impl Cli {
@@ -38,6 +40,7 @@ impl Cli {
             Command::Verify(verify) => verify.run(),
             Command::Rebuild(rebuild) => rebuild.run(),
             Command::Compact(compact) => compact.run(),
+            Command::Audit(audit) => audit.run(),
         }
     }
 }

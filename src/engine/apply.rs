@@ -1,17 +1,24 @@
 //! One command inside an open transaction.
 
 mod batch;
+mod own;
 
 use super::command::{
     Answer, Claiming, Command, Compacting, Freed, Registered, Registering, Subscribing,
 };
+use super::notes::Notes;
 use super::queue::Refusal;
-use super::standing::Fallen;
+use super::trail::Trail;
 use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
+use crate::model::audit::{self, Entry};
 use crate::model::feed;
-use crate::model::ids::GrantKey;
+use crate::model::grant::Fallen;
+use crate::model::ids::{GrantKey, LogId};
 use crate::model::registration;
-use crate::ops::{Kind, use_ref};
+use crate::model::rights::Rights;
+use crate::model::share::ShareEnded;
+use crate::ops::{Kind, end_delegation, heartbeat, use_ref};
+use crate::store::grants::Force;
 use crate::store::logs::LogState;
 use crate::store::subscriptions::Taken;
 use crate::store::{self, StoreError, Tx};
@@ -40,19 +47,36 @@ impl From<Refusal> for Failed {
     }
 }
 
-/// Carries a command out.
-pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer, Failed> {
+/// Carries a command out, and notes in the trail what happened.
+pub(super) fn run(
+    tx: &Tx<'_>,
+    now_ms: u64,
+    command: &Command,
+    trail: &mut Trail,
+) -> Result<Answer, Failed> {
+    let acted = |kind, grant: GrantKey, log| Entry {
+        granted: Some(grant),
+        log: Some(log),
+        count: 1,
+        ..Entry::new(kind)
+    };
     Ok(match command {
         Command::Append(batch) => {
-            let Applied { ack, log, cut } = batch::run(tx, now_ms, batch)?;
-            let grown = (ack.cursor > log.head).then_some((batch.log, log.project));
+            let Applied { ack, grown, cut, written, audited } = batch::run(tx, now_ms, batch)?;
+            trail.wrote(audited, Some(batch.grant), batch.object, &written);
             Answer::Appended { ack, grown, cut }
         }
-        Command::Register(registering) => Answer::Registered(register(tx, now_ms, registering)?),
-        Command::Subscribe(subscribing) => Answer::Taken {
-            stretch: subscribing.stretch,
-            taken: subscribe(tx, now_ms, subscribing)?,
-        },
+        Command::Register(registering) => {
+            let registered = register(tx, now_ms, registering)?;
+            trail.note(acted(audit::Kind::Registered, registering.grant, registering.object));
+            Answer::Registered(registered)
+        }
+        Command::Subscribe(subscribing) => {
+            let taken = subscribe(tx, now_ms, subscribing)?;
+            let stretch = subscribing.stretch;
+            trail.note(acted(audit::Kind::SubscriptionTaken, subscribing.grant, stretch.log()));
+            Answer::Taken { stretch, taken }
+        }
         Command::Acknowledge(ack) => {
             let moved =
                 store::subscriptions::acknowledge(tx, ack.key, ack.holder, ack.place, now_ms)?;
@@ -61,38 +85,105 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, command: &Command) -> Result<Answer,
         Command::Forget { grant, stretch, name } => {
             authorise(tx, *grant, now_ms)?;
             let key = store::subscriptions::forget(tx, stretch.log(), name)?;
+            if key.is_some() {
+                trail.note(acted(audit::Kind::SubscriptionForgotten, *grant, stretch.log()));
+            }
             Answer::Forgotten { stretch: *stretch, key }
         }
         Command::Compact(compacting) => Answer::Freed(compact(tx, *compacting)?),
         Command::Redeem(grant) => {
             authorise(tx, *grant, now_ms)?;
-            use_ref::redeem(tx, *grant, now_ms)?.map_err(Refusal::from)?;
+            let used = use_ref::redeem(tx, *grant, now_ms)?.map_err(Refusal::from)?;
+            let subject = Some(used.grant);
+            trail.note(Entry { subject, ..acted(audit::Kind::Redeemed, *grant, used.log) });
             Answer::Done(true)
         }
         Command::Claim(Claiming { claim, verifier }) => {
             authorise(tx, *claim, now_ms)?;
-            let exchanged = use_ref::exchange(tx, *claim, *verifier, now_ms)?;
-            Answer::Claimed(exchanged.map_err(Refusal::from)?)
+            let used = use_ref::exchange(tx, *claim, *verifier, now_ms)?.map_err(Refusal::from)?;
+            if used.fresh {
+                let subject = Some(used.grant);
+                trail.note(Entry { subject, ..acted(audit::Kind::Claimed, *claim, used.log) });
+            }
+            Answer::Claimed(used.id)
+        }
+        Command::Heartbeat(grant) => {
+            authorise(tx, *grant, now_ms)?;
+            Answer::Until(heartbeat::heartbeat(tx, *grant, now_ms)?.map_err(Refusal::Op)?)
+        }
+        Command::EndDue => end_due(tx, now_ms, trail)?,
+        Command::Note(notes) => {
+            note(tx, now_ms, notes, trail)?;
+            Answer::Done(true)
+        }
+        Command::Prune { through } => {
+            let pruned = store::audit::prune(tx, *through)?;
+            let any = pruned.is_some();
+            pruned.into_iter().for_each(|entry| trail.note(entry));
+            Answer::Done(any)
         }
     })
 }
 
+/// Ends delegations whose time has come, and says so in the logs of those who delegated.
+fn end_due(tx: &Tx<'_>, now_ms: u64, trail: &mut Trail) -> Result<Answer, Failed> {
+    let ended = end_delegation::end_due(tx, now_ms)?;
+    let mut grown = Vec::new();
+    for (log, entry, granted) in &ended.told {
+        let (written, state) = own::append(tx, now_ms, *log, *granted, entry)?;
+        grown.push((*log, state.project));
+        let audited = (audit::Kind::DelegationEnded, Some(*granted));
+        trail.wrote(audited, None, *log, &[written]);
+    }
+    Ok(Answer::Ended { count: ended.count, grown, cut: ended.cut })
+}
+
+/// Writes down what was gathered.
+fn note(tx: &Tx<'_>, now_ms: u64, notes: &Notes, trail: &mut Trail) -> Result<(), Failed> {
+    for (key, reads) in &notes.uses {
+        store::grants::note_reads(tx, *key, *reads, now_ms)?;
+    }
+    for (denial, count) in &notes.denials {
+        trail.note(Entry {
+            granted: denial.granted,
+            log: denial.log,
+            subject: denial.shown,
+            count: *count,
+            code: denial.code.name().to_owned(),
+            missing: denial.missing.into_iter().collect::<Rights>().bits(),
+            ..Entry::new(audit::Kind::Denied)
+        });
+    }
+    Ok(())
+}
+
 /// First of all the grant, also for a repeat: a revoked grant gets no recorded answer back.
-fn authorise(tx: &Tx<'_>, grant: GrantKey, now_ms: u64) -> Result<(), Failed> {
+fn authorise(tx: &Tx<'_>, grant: GrantKey, now_ms: u64) -> Result<Force, Failed> {
     match store::grants::in_force(tx, grant)? {
-        None => Err(Refusal::Fallen(Fallen::Revoked).into()),
-        Some(Some(at_ms)) if at_ms <= now_ms => Err(Refusal::Fallen(Fallen::Expired).into()),
-        Some(_) => Ok(()),
+        Err(why) => Err(Refusal::Fallen(why).into()),
+        Ok(force) if force.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms) => {
+            Err(Refusal::Fallen(Fallen::Expired).into())
+        }
+        Ok(force) => Ok(force),
     }
 }
 
-/// And with it the object's epoch, if the author of the op named one.
-fn same_epoch(log: &LogState, believed: Option<u64>) -> Result<(), Failed> {
-    match believed {
-        Some(got) if got != log.epoch => {
-            Err(Refusal::EpochStale { current: log.epoch, got }.into())
-        }
-        _ => Ok(()),
+/// And with it the epoch of the object it came through, if the author of the op named one.
+fn same_epoch(tx: &Tx<'_>, object: LogId, believed: Option<u64>) -> Result<(), Failed> {
+    let Some(got) = believed else { return Ok(()) };
+    let current = store::logs::get(tx, object)?.epoch;
+    match got == current {
+        true => Ok(()),
+        false => Err(Refusal::EpochStale { current, got }.into()),
+    }
+}
+
+/// Through a share only while it is published. Any other object is its own log.
+fn published(tx: &Tx<'_>, object: LogId, log: LogId) -> Result<(), Failed> {
+    let open = object == log || store::shares::key(tx, object)?.is_some_and(|(_, open)| open);
+    match open {
+        true => Ok(()),
+        false => Err(Refusal::Op(ShareEnded.into()).into()),
     }
 }
 
@@ -121,10 +212,11 @@ fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Take
 }
 
 fn register(tx: &Tx<'_>, now_ms: u64, registering: &Registering) -> Result<Registered, Failed> {
-    let Registering { grant, log, registration: asked } = registering;
+    let Registering { grant, log, object, registration: asked } = registering;
     authorise(tx, *grant, now_ms)?;
+    published(tx, *object, *log)?;
     let state = store::logs::get(tx, *log)?;
-    same_epoch(&state, asked.capability_epoch)?;
+    same_epoch(tx, *object, asked.capability_epoch)?;
     let known = store::producers::get(tx, *log, asked.producer)?;
     let before = known.map(|(_, state)| state).unwrap_or_default();
     let after = registration::register(before, asked).map_err(Refusal::from)?;

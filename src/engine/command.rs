@@ -1,12 +1,13 @@
 //! What the writer can be asked to do, and what it answers.
 
+use super::notes::Notes;
 use crate::limits::COMMAND_BYTES_LEAST;
 use crate::model::feed::Stretch;
 use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader};
 use crate::model::registration::Registration;
 use crate::model::sturdy_ref::Verifier;
-use crate::ops::Op;
+use crate::ops::{Cut, Op};
 use crate::store::subscriptions::{SubscriptionKey, Taken};
 
 /// One change of durable state. There is no other way to make one.
@@ -35,6 +36,17 @@ pub(super) enum Command {
     Redeem(GrantKey),
     /// A claim is exchanged.
     Claim(Claiming),
+    /// Something is heard of a delegate.
+    Heartbeat(GrantKey),
+    /// Delegations whose time has come are ended.
+    EndDue,
+    /// What was refused and read meanwhile is written down.
+    Note(Notes),
+    /// Old audit entries are let go of.
+    Prune {
+        /// Up to this one.
+        through: u64,
+    },
 }
 
 /// A batch of ops for one log, under one authority.
@@ -44,10 +56,21 @@ pub struct Submission {
     pub grant: GrantKey,
     /// For which log.
     pub log: LogId,
+    /// The object it came through: its epoch counts.
+    pub object: LogId,
+    /// Whether that object is good only for what was written under the same grant.
+    pub only_own: bool,
     /// What it says about itself.
     pub header: BatchHeader,
     /// What it wants done. With nothing it only moves `acked_through` on, and asks where the log ends.
     pub ops: Vec<Op>,
+}
+
+impl Submission {
+    /// A batch for the log of the object it comes through.
+    pub fn plain(grant: GrantKey, log: LogId, header: BatchHeader, ops: Vec<Op>) -> Self {
+        Self { grant, log, object: log, only_own: false, header, ops }
+    }
 }
 
 /// A run of a producer, for one log, under one authority.
@@ -57,6 +80,8 @@ pub struct Registering {
     pub grant: GrantKey,
     /// For which log.
     pub log: LogId,
+    /// The object it came through: its epoch counts.
+    pub object: LogId,
     /// What it says about itself.
     pub registration: Registration,
 }
@@ -143,11 +168,30 @@ impl Command {
         matches!(self, Command::Append(batch) if batch.ops.iter().any(Op::takes_back))
     }
 
-    /// The log whose content it changes.
+    /// The log whose content it changes, and may have changed if nobody knows what became of it.
     pub(super) fn changes(&self) -> Option<LogId> {
         match self {
             Command::Append(batch) => Some(batch.log),
             _ => None,
+        }
+    }
+
+    /// Under which grant it is asked for, and of which object.
+    pub(super) fn under(&self) -> Option<(GrantKey, Option<LogId>)> {
+        match self {
+            Command::Append(batch) => Some((batch.grant, Some(batch.object))),
+            Command::Register(registering) => Some((registering.grant, Some(registering.object))),
+            Command::Subscribe(subscribing) => {
+                Some((subscribing.grant, Some(subscribing.stretch.log())))
+            }
+            Command::Forget { grant, stretch, .. } => Some((*grant, Some(stretch.log()))),
+            Command::Redeem(grant) | Command::Heartbeat(grant) => Some((*grant, None)),
+            Command::Claim(claiming) => Some((claiming.claim, None)),
+            Command::Acknowledge(_)
+            | Command::Compact(_)
+            | Command::EndDue
+            | Command::Note(_)
+            | Command::Prune { .. } => None,
         }
     }
 
@@ -160,15 +204,23 @@ impl Command {
     }
 }
 
+/// A log that has grown, and the project it belongs to.
+pub(super) type Grown = (LogId, Option<LogId>);
+
 /// What the writer answers.
 #[derive(Debug)]
 pub(super) enum Answer {
     Appended {
         ack: Ack,
-        /// The log, with the project it belongs to, if it has grown.
-        grown: Option<(LogId, Option<LogId>)>,
+        /// The logs that have grown, each with the project it belongs to.
+        grown: Vec<Grown>,
         /// Grants that stand no more.
-        cut: Vec<GrantKey>,
+        cut: Vec<Cut>,
+    },
+    Ended {
+        count: u64,
+        grown: Vec<Grown>,
+        cut: Vec<Cut>,
     },
     Registered(Registered),
     Taken {
@@ -183,6 +235,7 @@ pub(super) enum Answer {
     Done(bool),
     Claimed(GrantId),
     Freed(Freed),
+    Until(u64),
 }
 
 impl Answer {
@@ -190,6 +243,29 @@ impl Answer {
         match self {
             Answer::Appended { ack, .. } => Some(ack),
             _ => None,
+        }
+    }
+
+    pub(super) fn ended(self) -> Option<u64> {
+        match self {
+            Answer::Ended { count, .. } => Some(count),
+            _ => None,
+        }
+    }
+
+    /// The logs it tells have grown.
+    pub(super) fn grown(&self) -> &[Grown] {
+        match self {
+            Answer::Appended { grown, .. } | Answer::Ended { grown, .. } => grown,
+            _ => &[],
+        }
+    }
+
+    /// The grants it tells stand no more.
+    pub(super) fn cut(&self) -> &[Cut] {
+        match self {
+            Answer::Appended { cut, .. } | Answer::Ended { cut, .. } => cut,
+            _ => &[],
         }
     }
 
@@ -226,4 +302,5 @@ parts! {
     done, Done, bool;
     claimed, Claimed, GrantId;
     freed, Freed, Freed;
+    until, Until, u64;
 }

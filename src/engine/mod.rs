@@ -12,18 +12,22 @@
 mod apply;
 mod command;
 mod live;
+mod notes;
 mod queue;
 mod standing;
+mod trail;
 mod watch;
 mod writer;
 
+pub use crate::model::grant::Fallen;
 pub use crate::store::subscriptions::{SubscriptionKey, Taken};
 pub use command::{
     Acknowledgement, Claiming, Compacting, Freed, Registered, Registering, Submission, Subscribing,
 };
 pub use live::LiveLog;
+pub use notes::Denial;
 pub use queue::{Refusal, Submitted};
-pub use standing::{Fallen, Standing};
+pub use standing::Standing;
 pub use watch::{Spared, TakingIn, Watched};
 pub use writer::Fatal;
 
@@ -35,6 +39,7 @@ use crate::model::ledger::Ack;
 use crate::store::Store;
 use command::{Answer, Command};
 use live::Live;
+use notes::{Denials, Notes};
 use queue::Queue;
 use standing::Standings;
 use std::io;
@@ -50,6 +55,7 @@ pub struct Engine {
     live: Arc<Live>,
     tower: Arc<Watchtower>,
     standings: Arc<Standings>,
+    denials: Arc<Denials>,
 }
 
 /// The writer's thread, to be joined when the server stops.
@@ -87,7 +93,9 @@ impl Engine {
             }
             ended
         })?;
-        Ok((Engine { queue: queue.clone(), live, tower, standings }, Writer { queue, thread }))
+        let denials = Arc::default();
+        let engine = Engine { queue: queue.clone(), live, tower, standings, denials };
+        Ok((engine, Writer { queue, thread }))
     }
 
     /// Hands a batch to the writer. It is queued, or refused, when this returns, so the order of calls
@@ -134,6 +142,46 @@ impl Engine {
     /// Exchanges a claim for a grant of its own.
     pub fn claim(&self, claiming: Claiming) -> Submitted<GrantId> {
         self.queue.push(Command::Claim(claiming), Answer::claimed)
+    }
+
+    /// Something is heard of a delegate; answers until when its lease lasts now, 0 for ever.
+    pub fn heartbeat(&self, grant: GrantKey) -> Submitted<u64> {
+        self.queue.push(Command::Heartbeat(grant), Answer::until)
+    }
+
+    /// Ends delegations whose time has come; answers how many.
+    pub fn end_due(&self) -> Submitted<u64> {
+        self.queue.push(Command::EndDue, Answer::ended)
+    }
+
+    /// Lets old audit entries go; answers whether there were any.
+    pub fn prune(&self, through: u64) -> Submitted<bool> {
+        self.queue.push(Command::Prune { through }, Answer::done)
+    }
+
+    /// Somebody was refused for want of authority. It is written down with others, see
+    /// [`Engine::write_notes`].
+    pub fn deny(&self, denial: Denial) {
+        self.denials.add(denial, 1);
+    }
+
+    /// Writes down what was refused and read since the last time. What cannot be written down now stays for
+    /// the next time.
+    pub async fn write_notes(&self) -> Result<(), Refusal> {
+        let notes = Notes { denials: self.denials.take(), uses: self.standings.take_uses() };
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let written = self.queue.push(Command::Note(notes.clone()), Answer::done).answer().await;
+        match written {
+            // It may have been written; counting twice would be worse than not at all.
+            Ok(_) | Err(Refusal::Unknown) => Ok(()),
+            Err(refusal) => {
+                notes.denials.iter().for_each(|(denial, count)| self.denials.add(*denial, *count));
+                self.standings.give_back(&notes.uses);
+                Err(refusal)
+            }
+        }
     }
 
     /// Compacts a piece of a log.

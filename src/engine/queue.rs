@@ -1,13 +1,14 @@
 //! What waits for the writer: bounded by number and by bytes, and never silently dropped.
 
 use super::command::{Answer, Command};
-use super::standing::Fallen;
 use crate::limits::{
     DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX, REVOCATIONS_RESERVED,
 };
 use crate::model::code::{Code, Coded};
 use crate::model::feed::Ahead;
+use crate::model::grant::Fallen;
 use crate::model::ledger::Fenced;
+use crate::ops::Refused;
 use crate::ops::use_ref::UsedUp;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,6 +46,9 @@ pub enum Refusal {
     /// A ref was used as often as it may be.
     #[error(transparent)]
     UsedUp(#[from] UsedUp),
+    /// The rule said no.
+    #[error("{}", .0.text)]
+    Op(Refused),
     /// The object's epoch is another one by now.
     #[error(
         "the op was made under epoch {got} of this object, which is at {current} now; redeem it again"
@@ -80,6 +84,7 @@ impl Coded for Refusal {
             Refusal::Fallen(fallen) => fallen.code(),
             Refusal::EpochStale { .. } => Code::EpochStale,
             Refusal::UsedUp(used_up) => used_up.code(),
+            Refusal::Op(refused) => refused.code,
             Refusal::TooManyProducers => Code::TooManyProducers,
             Refusal::TooManySubscriptions => Code::TooManySubscriptions,
             Refusal::Internal => Code::Internal,
@@ -237,7 +242,7 @@ mod tests {
         let sent = Sent { bytes: &sent, beside: &[], mode: Mode::Each };
         let op = Op::new(OpId([0; 16]), sent, Conditions::default(), nothing);
         let header = BatchHeader::plain(ProducerId([0; 16]), 1, 1);
-        Command::Append(Submission { grant: GrantKey(1), log: LogId::ROOT, header, ops: vec![op] })
+        Command::Append(Submission::plain(GrantKey(1), LogId::ROOT, header, vec![op]))
     }
 
     fn push(queue: &Queue, bytes: usize) -> Submitted<Ack> {

@@ -7,10 +7,11 @@
 //! Whoever begins to hold an object takes its place in the table *first* and asks the store *then*: a
 //! revocation in between finds the place, one before it is found in the store.
 
-use crate::model::code::{Code, Coded};
+use crate::model::grant::Fallen;
 use crate::model::ids::GrantKey;
+use crate::store::grants::Force;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 
@@ -18,37 +19,25 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(super) struct Standings {
     held: Mutex<HashMap<GrantKey, Weak<Standing>>>,
+    /// What was read under grants nobody holds any more, and nobody has written down yet.
+    left: Mutex<HashMap<GrantKey, u64>>,
 }
 
 /// One of them; shared by all objects held under it, on whatever connection.
 pub struct Standing {
     key: GrantKey,
-    revoked: AtomicBool,
+    /// Why it fell, see [`Fallen`]; [`STANDS`] if it did not.
+    fallen: AtomicU8,
     /// The greatest number for never.
     expires_at_ms: AtomicU64,
     fell: Notify,
+    /// Answers given under it, and whether it was used at all, since that was last written down.
+    reads: AtomicU64,
+    used: AtomicBool,
     table: Weak<Standings>,
 }
 
-/// Why a grant does not stand any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fallen {
-    /// It was taken back.
-    #[error("the grant this object is held under was revoked")]
-    Revoked,
-    /// It has ended by itself.
-    #[error("the grant this object is held under has expired")]
-    Expired,
-}
-
-impl Coded for Fallen {
-    fn code(&self) -> Code {
-        match self {
-            Fallen::Revoked => Code::Revoked,
-            Fallen::Expired => Code::Expired,
-        }
-    }
-}
+const STANDS: u8 = u8::MAX;
 
 impl Standings {
     /// The shared state of a grant, for as long as the result is kept.
@@ -59,9 +48,11 @@ impl Standings {
         }
         let fresh = Arc::new(Standing {
             key,
-            revoked: AtomicBool::new(false),
+            fallen: AtomicU8::new(STANDS),
             expires_at_ms: AtomicU64::new(u64::MAX),
             fell: Notify::new(),
+            reads: AtomicU64::new(0),
+            used: AtomicBool::new(false),
             table: Arc::downgrade(self),
         });
         held.insert(key, Arc::downgrade(&fresh));
@@ -69,15 +60,37 @@ impl Standings {
     }
 
     /// Grants were taken back.
-    pub(super) fn cut(&self, keys: &[GrantKey]) {
+    pub(super) fn cut(&self, cut: &[(GrantKey, Fallen)]) {
         // The last holder of a grant takes it out of the table when it goes, and that may be us: so not
         // while the table is locked.
         let cut: Vec<_> = {
             let held = lock(&self.held);
-            keys.iter().filter_map(|key| held.get(key)?.upgrade()).collect()
+            cut.iter().filter_map(|(key, why)| Some((held.get(key)?.upgrade()?, *why))).collect()
         };
-        for standing in cut {
-            standing.fall();
+        for (standing, why) in cut {
+            standing.fall(why);
+        }
+    }
+
+    /// The grants that were used since this was last asked, with the answers given under each.
+    pub(super) fn take_uses(&self) -> Vec<(GrantKey, u64)> {
+        let mut uses = std::mem::take(&mut *lock(&self.left));
+        // As above: not while the table is locked.
+        let held: Vec<_> = lock(&self.held).values().filter_map(Weak::upgrade).collect();
+        for standing in held {
+            if standing.used.swap(false, Ordering::Relaxed) {
+                let reads = standing.reads.swap(0, Ordering::Relaxed);
+                *uses.entry(standing.key).or_default() += reads;
+            }
+        }
+        uses.into_iter().collect()
+    }
+
+    /// Uses that could not be written down.
+    pub(super) fn give_back(&self, uses: &[(GrantKey, u64)]) {
+        let mut left = lock(&self.left);
+        for (key, reads) in uses {
+            *left.entry(*key).or_default() += reads;
         }
     }
 
@@ -90,23 +103,34 @@ impl Standings {
 impl Standing {
     /// Whether it still stands.
     pub fn check(&self, now_ms: impl FnOnce() -> u64) -> Result<(), Fallen> {
-        if self.revoked.load(Ordering::Acquire) {
-            return Err(Fallen::Revoked);
+        match self.fallen.load(Ordering::Acquire) {
+            STANDS => {}
+            why => return Err(Fallen::from_number(why).unwrap_or(Fallen::Revoked)),
         }
         // Most grants do not end by themselves, and need not know the time.
         match self.expires_at_ms.load(Ordering::Relaxed) {
-            u64::MAX => Ok(()),
-            at_ms if at_ms > now_ms() => Ok(()),
-            _ => Err(Fallen::Expired),
+            at_ms if at_ms != u64::MAX && at_ms <= now_ms() => Err(Fallen::Expired),
+            _ => {
+                // Written only where it changes something, so that many threads can look at once.
+                if !self.used.load(Ordering::Relaxed) {
+                    self.used.store(true, Ordering::Relaxed);
+                }
+                Ok(())
+            }
         }
     }
 
+    /// An answer is given under it.
+    pub fn count_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What the store says of it.
-    pub fn found(&self, in_force: Option<Option<u64>>) {
+    pub fn found(&self, in_force: Result<Force, Fallen>) {
         match in_force {
-            None => self.fall(),
-            Some(expires) => {
-                self.expires_at_ms.store(expires.unwrap_or(u64::MAX), Ordering::Relaxed)
+            Err(why) => self.fall(why),
+            Ok(Force { expires_at_ms, .. }) => {
+                self.expires_at_ms.store(expires_at_ms.unwrap_or(u64::MAX), Ordering::Relaxed)
             }
         }
     }
@@ -116,19 +140,21 @@ impl Standing {
         Some(self.expires_at_ms.load(Ordering::Relaxed)).filter(|at_ms| *at_ms != u64::MAX)
     }
 
-    /// Returns once it was taken back.
-    pub async fn revoked(&self) {
+    /// Returns once it was taken back, with the reason.
+    pub async fn fell(&self) -> Fallen {
         loop {
             let fell = self.fell.notified();
-            if self.revoked.load(Ordering::Acquire) {
-                return;
+            match self.fallen.load(Ordering::Acquire) {
+                STANDS => fell.await,
+                why => return Fallen::from_number(why).unwrap_or(Fallen::Revoked),
             }
-            fell.await;
         }
     }
 
-    fn fall(&self) {
-        self.revoked.store(true, Ordering::Release);
+    fn fall(&self, why: Fallen) {
+        // The first reason counts.
+        let _ =
+            self.fallen.compare_exchange(STANDS, why as u8, Ordering::Release, Ordering::Relaxed);
         self.fell.notify_waiters();
     }
 }
@@ -136,6 +162,9 @@ impl Standing {
 impl Drop for Standing {
     fn drop(&mut self) {
         if let Some(table) = self.table.upgrade() {
+            if *self.used.get_mut() {
+                table.give_back(&[(self.key, *self.reads.get_mut())]);
+            }
             let mut held = lock(&table.held);
             // Somebody may have come back for the grant in between; that entry is not ours.
             if held.get(&self.key).is_some_and(|entry| entry.strong_count() == 0) {
@@ -161,14 +190,16 @@ mod tests {
         let (one, same, other) =
             (table.hold(GrantKey(1)), table.hold(GrantKey(1)), table.hold(GrantKey(2)));
         assert_eq!(one.check(|| 0), Ok(()));
-        let mut waiting = Box::pin(same.revoked());
+        let mut waiting = Box::pin(same.fell());
         assert!(waiting.as_mut().now_or_never().is_none());
-        table.cut(&[GrantKey(1), GrantKey(9)]);
+        table.cut(&[(GrantKey(1), Fallen::Stale), (GrantKey(9), Fallen::Revoked)]);
+        table.cut(&[(GrantKey(1), Fallen::Revoked)]);
         assert_eq!(
             (one.check(|| 0), same.check(|| 0)),
-            (Err(Fallen::Revoked), Err(Fallen::Revoked))
+            (Err(Fallen::Stale), Err(Fallen::Stale)),
+            "the first reason counts"
         );
-        assert!(waiting.as_mut().now_or_never().is_some());
+        assert_eq!(waiting.as_mut().now_or_never(), Some(Fallen::Stale));
         assert_eq!(other.check(|| 0), Ok(()));
         drop(waiting);
         drop((one, same));
@@ -179,10 +210,31 @@ mod tests {
     fn what_the_store_says_counts() {
         let table = Arc::new(Standings::default());
         let standing = table.hold(GrantKey(1));
-        standing.found(Some(Some(10)));
+        standing.found(Ok(Force { expires_at_ms: Some(10), only_own: false }));
         assert_eq!((standing.check(|| 9), standing.check(|| 10)), (Ok(()), Err(Fallen::Expired)));
         assert_eq!(standing.expires_at_ms(), Some(10));
-        standing.found(None);
+        standing.found(Err(Fallen::Revoked));
         assert_eq!(standing.check(|| 0), Err(Fallen::Revoked));
+    }
+
+    #[test]
+    fn reads_are_counted_also_of_grants_nobody_holds_any_more() {
+        let table = Arc::new(Standings::default());
+        let (one, two, idle) =
+            (table.hold(GrantKey(1)), table.hold(GrantKey(2)), table.hold(GrantKey(3)));
+        for standing in [&one, &one, &two] {
+            standing.check(|| 0).unwrap();
+            standing.count_read();
+        }
+        drop(two);
+        let mut uses = table.take_uses();
+        uses.sort_by_key(|(key, _)| key.0);
+        assert_eq!(uses, [(GrantKey(1), 2), (GrantKey(2), 1)]);
+        assert_eq!(table.take_uses(), [], "they are taken once");
+        table.give_back(&uses[..1]);
+        one.check(|| 0).unwrap();
+        one.count_read();
+        assert_eq!(table.take_uses(), [(GrantKey(1), 3)], "and none is lost");
+        drop(idle);
     }
 }

@@ -373,6 +373,11 @@ mod tests {
             at_ms: 0,
             kind: 1,
             version: 1,
+            granted: crate::model::ids::GrantKey(1),
+            author: Arc::new(crate::model::infos::Author {
+                grant: crate::model::ids::GrantId([0; 16]),
+                actors: Vec::new(),
+            }),
             payload: Vec::new(),
         };
         let ask_of = |after, ops: Vec<LoggedOp>, head| {

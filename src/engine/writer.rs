@@ -5,14 +5,18 @@ use super::command::Answer;
 use super::live::Live;
 use super::queue::{Job, Queue, Refusal};
 use super::standing::Standings;
+use super::trail::Trail;
 use super::watch::{NOBODY, Watchtower};
 use crate::clock::Clock;
 use crate::limits::{
     COMMIT_FAILURES_MAX, GROUP_BYTES_MAX, GROUP_COMMANDS_MAX, REOPEN_ATTEMPTS_MAX, WAL_BYTES_MAX,
     WAL_LOOK_EVERY,
 };
-use crate::model::ids::{GrantKey, LogId};
-use crate::store::{Store, StoreError, grants};
+use crate::model::audit::{self, Entry};
+use crate::model::code::Coded;
+use crate::model::grant::Fallen;
+use crate::ops::Cut;
+use crate::store::{Store, StoreError, audit as audit_trail, grants};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
@@ -43,7 +47,7 @@ enum Ended {
     Unknown(StoreError),
     /// It is not on disk: job number `at` could not be done.
     Undone { at: usize, why: Refusal },
-    /// It is not on disk: it never began.
+    /// It is not on disk: it never began, or could not be written down in the audit trail.
     NotBegun(StoreError),
 }
 
@@ -74,9 +78,10 @@ pub(super) fn run(
                 Ended::Committed(answers) => {
                     failures_in_a_row = 0;
                     // Before any reply: when a revocation has returned, nothing under it succeeds.
-                    answers.iter().for_each(|answer| standings.cut(cut(answer)));
-                    live.changed(waiting.iter().filter_map(|job| job.command.changes()));
-                    let grown: Vec<_> = answers.iter().filter_map(grown).collect();
+                    answers.iter().flatten().for_each(|answer| standings.cut(answer.cut()));
+                    let grown: Vec<_> =
+                        answers.iter().flatten().flat_map(Answer::grown).copied().collect();
+                    live.changed(grown.iter().map(|(log, _)| *log));
                     answers.iter().for_each(|answer| tell_holders(answer, tower));
                     waiting
                         .iter()
@@ -128,33 +133,17 @@ fn tell_holders(answer: &Result<Answer, Refusal>, tower: &Watchtower) {
     }
 }
 
-/// The grants an answer tells stand no more.
-fn cut(answer: &Result<Answer, Refusal>) -> &[GrantKey] {
-    match answer {
-        Ok(Answer::Appended { cut, .. }) => cut,
-        _ => &[],
-    }
-}
-
 /// The grants that are held and, by what the store says after trouble, stand no more. One that cannot be
 /// looked up is taken for fallen: its holder can redeem again.
-fn fallen(store: &mut Store, standings: &Standings) -> Vec<GrantKey> {
+fn fallen(store: &mut Store, standings: &Standings) -> Vec<Cut> {
     let held = standings.keys();
-    match store.begin() {
-        Err(_) => held,
-        Ok(tx) => held
-            .into_iter()
-            .filter(|key| !matches!(grants::in_force(&tx, *key), Ok(Some(_))))
-            .collect(),
-    }
-}
-
-/// The log an answer tells has grown, and the project it belongs to.
-fn grown(answer: &Result<Answer, Refusal>) -> Option<(LogId, Option<LogId>)> {
-    match answer {
-        Ok(Answer::Appended { grown, .. }) => *grown,
-        _ => None,
-    }
+    let tx = store.begin().ok();
+    let why = |key| match tx.as_ref().map(|tx| grants::in_force(tx, key)) {
+        Some(Ok(Ok(_))) => None,
+        Some(Ok(Err(why))) => Some((key, why)),
+        Some(Err(_)) | None => Some((key, Fallen::Revoked)),
+    };
+    held.into_iter().filter_map(why).collect()
 }
 
 fn answer_all(waiting: &mut Vec<Job>, refusal: &Refusal) {
@@ -171,11 +160,25 @@ fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
         Err(error) => return Ended::NotBegun(error),
     };
     let mut answers = Vec::with_capacity(jobs.len());
+    let mut trail = Trail::default();
     for (at, job) in jobs.iter().enumerate() {
-        let ran = catch_unwind(AssertUnwindSafe(|| apply::run(&tx, now_ms, &job.command)));
+        let ran =
+            catch_unwind(AssertUnwindSafe(|| apply::run(&tx, now_ms, &job.command, &mut trail)));
         answers.push(match ran {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(Failed::Refused(refusal))) => Err(refusal),
+            Ok(Err(Failed::Refused(refusal))) => {
+                if let (Refusal::Fallen(_), Some((granted, log))) = (&refusal, job.command.under())
+                {
+                    trail.note(Entry {
+                        granted: Some(granted),
+                        log,
+                        count: 1,
+                        code: refusal.code().name().to_owned(),
+                        ..Entry::new(audit::Kind::Denied)
+                    });
+                }
+                Err(refusal)
+            }
             Ok(Err(Failed::Store(error))) => {
                 tracing::error!(%error, "a command failed in the store");
                 return Ended::Undone { at, why: Refusal::Store };
@@ -189,6 +192,9 @@ fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
                 return Ended::Undone { at, why: Refusal::Internal };
             }
         });
+    }
+    if let Err(error) = audit_trail::append(&tx, trail.finish(), now_ms) {
+        return Ended::NotBegun(error);
     }
     match tx.commit() {
         Ok(()) => Ended::Committed(answers),

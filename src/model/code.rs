@@ -71,10 +71,20 @@ codes! {
         "The grant behind this ref or object has ended, as it was made to. Ask its owner for a new one.";
     UsedUp, "used-up", No,
         "This ref was redeemed as often as it may be, or this claim was exchanged by somebody else. Ask its owner for a new one.";
+    Sealed, "sealed", No,
+        "This ref is sealed to somebody. Redeem it together with a ref of that actor's own, see `Vat.redeem`.";
+    DelegationEnded, "delegation-ended", No,
+        "The delegation this object is held under is over: completed, failed, or lapsed because nothing was heard of the delegate. Ask whoever delegated for a new one.";
+    DelegationNotFound, "delegation-not-found", No,
+        "This object is not held under the grant of a delegate.";
+    ShareNotFound, "share-not-found", No,
+        "There is no share with this id within the object asked.";
+    ShareEnded, "share-ended", No,
+        "The share was ended with `unpublish`. Publish the session again if it is to be seen.";
     GrantNotFound, "grant-not-found", No,
         "There is no such grant, or it was not derived from the one this object is held under.";
     NarrowingMalformed, "narrowing-malformed", No,
-        "The label or the actor of a grant is too long or holds characters that have no place there, a right is unknown, or the seed is not 32 bytes.";
+        "What is to be handed on makes no sense: the label, the actor, a tool or a path is too long or holds characters that have no place there, a right is unknown, a time has passed, a lease is too short or too long, or the seed is not 32 bytes. The text says which.";
     TooManyGrants, "too-many-grants", Later,
         "As many grants in force are derived from this one as the server allows. Revoke some.";
     TooDeep, "too-deep", No,
@@ -128,7 +138,7 @@ codes! {
     CursorConflict, "cursor-conflict", No,
         "The log does not end where the op expects it to: somebody else has written. Look what is there, then send a new op.";
     EpochStale, "epoch-stale", No,
-        "The object's epoch has changed since the op was made. Redeem the object again, and send the op with the new epoch if it still makes sense.";
+        "The object's epoch has changed since the op, or the ref, was made. An op: redeem the object again, and send it with the new epoch if it still makes sense. A ref: ask its owner for a new one.";
     TooManyProducers, "too-many-producers", No,
         "As many producers as the server allows have written to this log. Write under one that exists.";
     ProducerFenced, "producer-fenced", No,

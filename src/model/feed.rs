@@ -1,8 +1,10 @@
 //! What a feed consists of: a stretch of history, its places, and what somebody wants to hear of it.
 
 use crate::model::code::{Code, Coded};
-use crate::model::ids::{BatchId, Cursor, LogId, OpId, ProducerId, SubscriptionName};
+use crate::model::ids::{BatchId, Cursor, GrantKey, LogId, OpId, ProducerId, SubscriptionName};
+use crate::model::infos::Author;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Which ops belong together in a feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +54,10 @@ pub struct LoggedOp {
     pub kind: u16,
     /// How the payload is written.
     pub version: u16,
+    /// Under which grant.
+    pub granted: GrantKey,
+    /// And whose that is.
+    pub author: Arc<Author>,
     /// In full.
     pub payload: Vec<u8>,
 }

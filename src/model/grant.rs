@@ -1,13 +1,14 @@
 //! Handing on less: which authority a grant derived from another one has.
 
-use crate::limits::{GRANT_DEPTH_MAX, ID_BYTES_MAX, LAST_USE_EVERY_MS, TITLE_BYTES_MAX};
+use crate::limits::{GRANT_DEPTH_MAX, ID_BYTES_MAX, TITLE_BYTES_MAX};
+use crate::model::caveats::{self, Caveats};
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{GrantId, LogId, OpId};
 use crate::model::infos::ObjectKind;
 use crate::model::rights::{Right, Rights};
 
 /// What a grant lets its holder do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority {
     /// Which rights.
     pub rights: Rights,
@@ -17,17 +18,56 @@ pub struct Authority {
     pub uses_max: Option<u32>,
     /// How many grants stand above it.
     pub depth: u32,
+    /// For what.
+    pub caveats: Caveats,
 }
 
-/// What becomes of one more use of a ref.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Noting {
-    /// It counts, and must be on disk before anything is given.
-    Counted,
-    /// It is noted as the last one.
-    Noted,
-    /// One was noted a moment ago.
-    Nothing,
+/// Why a grant does not stand any more. Numbers of those that are stored stay taken; a time that has passed
+/// is not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fallen {
+    /// It was taken back.
+    #[error("the grant behind this was revoked; ask its owner for a new one")]
+    Revoked = 0,
+    /// The object's refs were made stale.
+    #[error("the refs of this object were made stale; ask its owner for a new one")]
+    Stale = 1,
+    /// The delegate is done.
+    #[error("the delegation behind this is over: it was completed")]
+    Completed = 2,
+    /// The delegate gave up.
+    #[error("the delegation behind this is over: it failed")]
+    Failed = 3,
+    /// Nothing was heard of the delegate.
+    #[error("the delegation behind this is over: its lease ran out")]
+    Lapsed = 4,
+    /// It has ended by itself.
+    #[error("the grant behind this has expired; ask its owner for a new one")]
+    Expired = 5,
+    /// Its ref was not used in time.
+    #[error("this sturdy ref was not used in time and has expired; ask its owner for a new one")]
+    Unused = 6,
+}
+
+impl Fallen {
+    /// The reason behind a stored number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        use Fallen::*;
+        [Revoked, Stale, Completed, Failed, Lapsed, Expired, Unused]
+            .into_iter()
+            .find(|fallen| *fallen as u8 == number)
+    }
+}
+
+impl Coded for Fallen {
+    fn code(&self) -> Code {
+        match self {
+            Fallen::Revoked => Code::Revoked,
+            Fallen::Stale => Code::EpochStale,
+            Fallen::Completed | Fallen::Failed | Fallen::Lapsed => Code::DelegationEnded,
+            Fallen::Expired | Fallen::Unused => Code::Expired,
+        }
+    }
 }
 
 /// How much of an authority somebody wants to hand on.
@@ -41,6 +81,12 @@ pub struct Narrowing {
     pub uses_max: Option<u32>,
     /// Whether its ref can only be exchanged.
     pub claim: bool,
+    /// By when its ref must be used first; none for no such time.
+    pub unused_until_ms: Option<u64>,
+    /// Whose own ref must be shown with its ref; empty for nobody's.
+    pub sealed_to: String,
+    /// For what it may be used.
+    pub caveats: Caveats,
     /// What it is for.
     pub label: String,
     /// Whom it is for.
@@ -58,9 +104,12 @@ pub enum Error {
     TooDeep,
     /// The words are too many, or garble a table.
     #[error(
-        "the label is at most {TITLE_BYTES_MAX} bytes, the actor {ID_BYTES_MAX} without spaces and control characters"
+        "the label is at most {TITLE_BYTES_MAX} bytes, an actor {ID_BYTES_MAX} without spaces and control characters"
     )]
     Words,
+    /// It is about the caveats.
+    #[error(transparent)]
+    Caveats(#[from] caveats::Error),
 }
 
 impl Coded for Error {
@@ -69,6 +118,7 @@ impl Coded for Error {
             Error::Widened(_) => Code::NotPermitted,
             Error::TooDeep => Code::TooDeep,
             Error::Words => Code::NarrowingMalformed,
+            Error::Caveats(error) => error.code(),
         }
     }
 }
@@ -83,15 +133,25 @@ impl Narrowing {
     pub fn check(self) -> Result<Self, Error> {
         let fine = self.label.len() <= TITLE_BYTES_MAX
             && !self.label.contains(char::is_control)
-            && is_actor(&self.actor);
-        if fine { Ok(self) } else { Err(Error::Words) }
+            && is_actor(&self.actor)
+            && is_actor(&self.sealed_to);
+        match fine {
+            true => Ok(Self { caveats: self.caveats.check()?, ..self }),
+            false => Err(Error::Words),
+        }
     }
 }
 
 impl Authority {
     /// The operator's own: everything, for ever.
     pub fn of_operator() -> Self {
-        Self { rights: Rights::all(), expires_at_ms: None, uses_max: None, depth: 0 }
+        Self {
+            rights: Rights::all(),
+            expires_at_ms: None,
+            uses_max: None,
+            depth: 0,
+            caveats: Caveats::default(),
+        }
     }
 
     /// The authority of a grant derived from one with this authority. It never has more.
@@ -111,17 +171,8 @@ impl Authority {
             (Some(mine), Some(wanted)) => Some(mine.min(wanted)),
             (mine, wanted) => mine.or(wanted),
         };
-        Ok(Self { rights, expires_at_ms, uses_max, depth: self.depth + 1 })
-    }
-
-    /// What becomes of one more use of a ref that was last used then.
-    pub fn noting(&self, last_used_at_ms: Option<u64>, now_ms: u64) -> Noting {
-        let since_ms = now_ms.saturating_sub(last_used_at_ms.unwrap_or(0));
-        match self.uses_max {
-            Some(_) => Noting::Counted,
-            None if since_ms >= LAST_USE_EVERY_MS => Noting::Noted,
-            None => Noting::Nothing,
-        }
+        let caveats = self.caveats.narrowed(&narrowing.caveats)?;
+        Ok(Self { rights, expires_at_ms, uses_max, depth: self.depth + 1, caveats })
     }
 
     /// Whether it has ended by itself.
@@ -169,6 +220,9 @@ mod tests {
             expires_at_ms,
             uses_max: None,
             claim: false,
+            unused_until_ms: None,
+            sealed_to: String::new(),
+            caveats: Caveats::default(),
             label: String::new(),
             actor: String::new(),
         }
@@ -226,13 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn a_use_is_counted_where_it_is_limited_and_otherwise_noted_now_and_then() {
-        let free = Authority::of_operator();
-        let limited = Authority { uses_max: Some(3), ..free };
-        assert_eq!(limited.noting(Some(1000), 1001), Noting::Counted);
-        assert_eq!(free.noting(None, LAST_USE_EVERY_MS), Noting::Noted);
-        assert_eq!(free.noting(Some(1), LAST_USE_EVERY_MS), Noting::Nothing);
-        assert_eq!(free.noting(Some(1), LAST_USE_EVERY_MS + 1), Noting::Noted);
+    fn reasons_come_back_as_they_were() {
+        for number in 0..7 {
+            assert_eq!(Fallen::from_number(number).map(|fallen| fallen as u8), Some(number));
+        }
+        assert_eq!(Fallen::from_number(7), None);
     }
 
     #[test]

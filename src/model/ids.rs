@@ -101,6 +101,8 @@ text_ids! {
     SessionId, "ses";
     /// Names a durable subscription of one object.
     SubscriptionName, "sub";
+    /// Names a share on this server.
+    ShareId, "shr";
     /// Names a message in its session.
     MessageId, "msg";
 }
@@ -144,7 +146,20 @@ fn checked(text: &str) -> Result<&str, Malformed> {
     }
 }
 
-/// The row number of a log: the root's, a project's or a session's.
+impl SubscriptionName {
+    /// The name of a subscription of a share, among those of the session it shows. A space keeps it apart from
+    /// whatever a client can choose.
+    pub fn in_share(&self, share: &ShareId) -> Self {
+        Self(format!("{share} {self}"))
+    }
+}
+
+impl ProducerId {
+    /// The server's own: under it stands what the server itself has to say. No client may use it.
+    pub const SERVER: ProducerId = ProducerId([0; 16]);
+}
+
+/// The row number of a log: the root's, a project's, a session's or a share's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LogId(pub i64);
 

@@ -1,7 +1,8 @@
 //! What a reader is told about an object.
 
-use crate::model::ids::{Cursor, LogId, MessageId, ProjectId, SessionId};
+use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, MessageId, ProjectId, SessionId};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// What kind of object a grant stands for. Numbers are stored; a retired one stays taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,6 +13,36 @@ pub enum ObjectKind {
     Project = 1,
     /// A session.
     Session = 2,
+    /// A published view of one.
+    Share = 3,
+}
+
+impl ObjectKind {
+    /// The kind behind a stored number.
+    pub fn from_number(number: i64) -> Option<Self> {
+        [Self::Root, Self::Project, Self::Session, Self::Share]
+            .into_iter()
+            .find(|kind| *kind as i64 == number)
+    }
+
+    /// The word people use for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            ObjectKind::Root => "server",
+            ObjectKind::Project => "project",
+            ObjectKind::Session => "session",
+            ObjectKind::Share => "share",
+        }
+    }
+}
+
+/// Under which authority something was done, as others are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Author {
+    /// The grant.
+    pub grant: GrantId,
+    /// Whom it was made for, then on whose behalf, up the tree. Grants without an actor are left out.
+    pub actors: Vec<String>,
 }
 
 /// Where a project lives: enough to make the same capability again.
@@ -84,6 +115,12 @@ pub struct MessageInfo {
     pub cursor: Cursor,
     /// When.
     pub created_at_ms: u64,
+    /// Under which grant.
+    pub granted: GrantKey,
+    /// And whose that is.
+    pub author: Arc<Author>,
+    /// Who said it.
+    pub role: Role,
     /// What was said, in the encoding of the wire.
     pub content: Vec<u8>,
 }

@@ -3,8 +3,11 @@
 //! Values only. Nothing here knows a socket, a database, a clock or a source of randomness, so every
 //! rule can be tested with plain data and used by the server and by clients alike.
 
+pub mod audit;
+pub mod caveats;
 pub mod code;
 pub mod conditions;
+pub mod delegation;
 pub mod feed;
 pub mod grant;
 pub mod history;
@@ -14,4 +17,5 @@ pub mod ledger;
 pub mod page;
 pub mod registration;
 pub mod rights;
+pub mod share;
 pub mod sturdy_ref;

@@ -21,6 +21,15 @@ impl Page {
         Self { after, limit, newest_first }
     }
 
+    /// The same of a list that ends here; 0 for one that does not.
+    pub fn through(self, last: Cursor) -> Self {
+        let starts_beyond = self.after == 0 || self.after > last.0;
+        match self.newest_first && last.0 > 0 && starts_beyond {
+            true => Self { after: last.0 + 1, ..self },
+            false => self,
+        }
+    }
+
     /// Whether it goes from the end to the beginning.
     pub fn newest_first(&self) -> bool {
         self.newest_first

@@ -2,6 +2,8 @@
 //! refused.
 
 use super::{Effect, Kind, NotApplied, Place, entry};
+use crate::model::audit;
+use crate::model::grant::Fallen;
 use crate::model::ledger::Made;
 use crate::store::{self, Tx};
 use serde::{Deserialize, Serialize};
@@ -28,10 +30,12 @@ impl BumpEpoch {
             if store::grants::stems_from(tx, place.granted, key)? {
                 continue;
             }
-            cut.extend(store::grants::revoke(tx, key, place.now_ms)?);
+            cut.extend(store::grants::revoke(tx, key, Fallen::Stale, place.now_ms)?);
         }
         let bumped = EpochBumped { epoch, cut: cut.len() as u64 };
         let entry = entry(Kind::BumpEpoch, 1, &bumped)?;
-        Ok(Effect { made: Made::Epoch { epoch, cut: bumped.cut }, entry, cut })
+        Ok(Effect::new(Made::Epoch { epoch, cut: bumped.cut }, entry)
+            .cutting(cut, Fallen::Stale)
+            .audited(audit::Kind::EpochBumped, None))
     }
 }

@@ -2,12 +2,15 @@
 
 use super::{Effect, Kind, NotApplied, Place, entry};
 use crate::limits::GRANTS_PER_GRANT_MAX;
+use crate::model::audit;
 use crate::model::code::{Code, Coded};
-use crate::model::grant::{self, Held, Narrowing};
-use crate::model::ids::{GrantId, OpId};
+use crate::model::grant::{self, Authority, Held, Narrowing};
+use crate::model::ids::{GrantId, GrantKey, OpId};
+use crate::model::infos::ObjectKind;
 use crate::model::ledger::Made;
+use crate::model::share::ShareEnded;
 use crate::model::sturdy_ref::Verifier;
-use crate::store::grants::NewGrant;
+use crate::store::grants::{Grant, NewGrant, RefTerms};
 use crate::store::{self, Tx};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -70,6 +73,66 @@ pub struct GrantMade<'a> {
     pub saved: bool,
 }
 
+/// A grant that may be made, and is not yet.
+pub(super) struct Derivable {
+    pub(super) id: GrantId,
+    pub(super) parent: Grant,
+    pub(super) authority: Authority,
+}
+
+/// Whether so much may be handed on, and under which name it would be.
+pub(super) fn derive(
+    tx: &Tx<'_>,
+    place: Place,
+    op: OpId,
+    narrowing: &Narrowing,
+) -> Result<Derivable, NotApplied> {
+    let parent = store::grants::get(tx, place.granted)?.ok_or(Error::Gone)?;
+    let authority = parent.authority.narrowed(narrowing)?;
+    let unused = narrowing.unused_until_ms.is_some_and(|at_ms| at_ms <= place.now_ms);
+    if authority.has_expired(place.now_ms) || unused {
+        return Err(Error::AlreadyOver.into());
+    }
+    if store::grants::children_in_force(tx, parent.key)? >= GRANTS_PER_GRANT_MAX {
+        return Err(Error::TooMany.into());
+    }
+    let id = grant::made_by(place.log, op);
+    if store::grants::by_id(tx, id)?.is_some() {
+        return Err(Error::NameReused.into());
+    }
+    Ok(Derivable { id, parent, authority })
+}
+
+impl Derivable {
+    /// Makes it, for an object.
+    pub(super) fn make(
+        &self,
+        tx: &Tx<'_>,
+        place: Place,
+        object: Held,
+        narrowing: &Narrowing,
+        verifier: Option<Verifier>,
+    ) -> Result<GrantKey, NotApplied> {
+        let saved = verifier.is_some();
+        let grant = NewGrant {
+            id: self.id,
+            verifier,
+            kind: object.kind,
+            log: object.log,
+            authority: self.authority.clone(),
+            label: &narrowing.label,
+            actor: &narrowing.actor,
+            parent: Some(self.parent.key),
+            terms: RefTerms {
+                claim: narrowing.claim && saved,
+                unused_until_ms: narrowing.unused_until_ms.filter(|_| saved),
+                sealed_to: if saved { &narrowing.sealed_to } else { "" },
+            },
+        };
+        Ok(store::grants::create(tx, &grant, place.now_ms)?)
+    }
+}
+
 impl MakeGrant {
     pub(super) fn apply(
         &self,
@@ -77,41 +140,28 @@ impl MakeGrant {
         place: Place,
         op: OpId,
     ) -> Result<Effect<'static>, NotApplied> {
-        let parent = store::grants::get(tx, place.granted)?.ok_or(Error::Gone)?;
-        let authority = parent.authority.narrowed(&self.narrowing)?;
-        if authority.has_expired(place.now_ms) {
-            return Err(Error::AlreadyOver.into());
+        let derivable = derive(tx, place, op, &self.narrowing)?;
+        if self.object.kind == ObjectKind::Share {
+            let open = store::shares::key(tx, self.object.log)?.is_some_and(|(_, open)| open);
+            if !open {
+                return Err(ShareEnded.into());
+            }
         }
-        if store::grants::children_in_force(tx, parent.key)? >= GRANTS_PER_GRANT_MAX {
-            return Err(Error::TooMany.into());
-        }
-        let id = grant::made_by(place.log, op);
-        if store::grants::by_id(tx, id)?.is_some() {
-            return Err(Error::NameReused.into());
-        }
-        let Narrowing { label, actor, .. } = &self.narrowing;
-        let grant = NewGrant {
-            id,
-            verifier: self.verifier,
-            kind: self.object.kind,
-            log: self.object.log,
-            authority,
-            label,
-            actor,
-            parent: Some(parent.key),
-            claim: self.narrowing.claim && self.verifier.is_some(),
-        };
-        let key = store::grants::create(tx, &grant, place.now_ms)?;
+        let key = derivable.make(tx, place, self.object, &self.narrowing, self.verifier)?;
         let made = GrantMade {
-            id,
-            parent: parent.id,
-            rights: authority.rights.bits(),
-            expires_at_ms: authority.expires_at_ms,
-            label: label.as_str().into(),
-            actor: actor.as_str().into(),
+            id: derivable.id,
+            parent: derivable.parent.id,
+            rights: derivable.authority.rights.bits(),
+            expires_at_ms: derivable.authority.expires_at_ms,
+            label: self.narrowing.label.as_str().into(),
+            actor: self.narrowing.actor.as_str().into(),
             saved: self.verifier.is_some(),
         };
         let entry = entry(Kind::MakeGrant, 1, &made)?;
-        Ok(Effect { made: Made::Grant(key), entry, cut: Vec::new() })
+        let kind = match made.saved {
+            true => audit::Kind::Saved,
+            false => audit::Kind::Attenuated,
+        };
+        Ok(Effect::new(Made::Grant(key), entry).audited(kind, Some(key)))
     }
 }

@@ -6,8 +6,13 @@
 
 pub mod bump_epoch;
 pub mod create_session;
+pub mod delegate;
+pub mod end_delegation;
+pub mod end_share;
+pub mod heartbeat;
 pub mod make_grant;
 pub mod open_project;
+pub mod open_share;
 pub mod put_message;
 pub mod remove_message;
 pub mod revoke_actor;
@@ -20,8 +25,12 @@ pub mod use_ref;
 
 pub use bump_epoch::{BumpEpoch, EpochBumped};
 pub use create_session::{CreateSession, SessionCreated};
+pub use delegate::{Delegate, Delegated};
+pub use end_delegation::{CompleteDelegation, DelegationEnded};
+pub use end_share::{EndShare, ShareEnded};
 pub use make_grant::{GrantMade, MakeGrant};
 pub use open_project::{OpenProject, ProjectOpened};
+pub use open_share::{OpenShare, ShareOpened};
 pub use put_message::{MessagePut, PutMessage};
 pub use remove_message::{MessageRemoved, RemoveMessage};
 pub use revoke_actor::{ActorRevoked, RevokeActor};
@@ -32,8 +41,10 @@ pub use set_history::{HistorySet, SetHistory};
 pub use set_title::{SetTitle, TitleSet};
 
 use crate::limits::{OP_PAYLOAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
+use crate::model::audit;
 use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conditions;
+use crate::model::grant::Fallen;
 use crate::model::ids::{Cursor, Digest, GrantKey, LogId, OpId};
 use crate::model::ledger::{self, Made, Mode};
 use crate::store::{StoreError, Tx};
@@ -63,11 +74,19 @@ pub enum Kind {
     RevokeActor = 10,
     /// See [`rotate_root`].
     RotateRoot = 11,
+    /// See [`delegate`].
+    Delegate = 12,
+    /// See [`end_delegation`].
+    EndDelegation = 13,
+    /// See [`open_share`].
+    OpenShare = 14,
+    /// See [`end_share`].
+    EndShare = 15,
 }
 
 impl Kind {
     /// Every kind there is.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 15] = [
         Kind::OpenProject,
         Kind::CreateSession,
         Kind::PutMessage,
@@ -79,6 +98,10 @@ impl Kind {
         Kind::BumpEpoch,
         Kind::RevokeActor,
         Kind::RotateRoot,
+        Kind::Delegate,
+        Kind::EndDelegation,
+        Kind::OpenShare,
+        Kind::EndShare,
     ];
 
     /// The kind behind a stored number.
@@ -96,6 +119,10 @@ impl Kind {
                     | Kind::BumpEpoch
                     | Kind::RevokeActor
                     | Kind::RotateRoot
+                    | Kind::Delegate
+                    | Kind::EndDelegation
+                    | Kind::OpenShare
+                    | Kind::EndShare
             )
         )
     }
@@ -132,6 +159,14 @@ pub enum Action {
     RevokeActor(RevokeActor),
     /// See [`rotate_root`].
     RotateRoot(RotateRoot),
+    /// See [`delegate`].
+    Delegate(Box<Delegate>),
+    /// See [`end_delegation`].
+    CompleteDelegation(CompleteDelegation),
+    /// See [`open_share`].
+    OpenShare(Box<OpenShare>),
+    /// See [`end_share`].
+    EndShare(EndShare),
 }
 
 /// One op as the engine takes it: the change wanted, and what the ledger knows it by.
@@ -196,7 +231,9 @@ impl Op {
             Ok(Action::RevokeGrant(_)
                 | Action::RevokeActor(_)
                 | Action::BumpEpoch(_)
-                | Action::RotateRoot(_))
+                | Action::RotateRoot(_)
+                | Action::CompleteDelegation(_)
+                | Action::EndShare(_))
         )
     }
 
@@ -249,6 +286,8 @@ pub(crate) struct Place {
     pub(crate) now_ms: u64,
     /// Under which authority.
     pub(crate) granted: GrantKey,
+    /// Whether that is good only for what was written under it.
+    pub(crate) only_own: bool,
 }
 
 /// What an op did.
@@ -258,7 +297,48 @@ pub(crate) struct Effect<'a> {
     /// What goes into the history; none if nothing changed.
     pub(crate) entry: Option<Entry<'a>>,
     /// Grants that stand no more.
-    pub(crate) cut: Vec<GrantKey>,
+    pub(crate) cut: Vec<Cut>,
+    /// What the server itself has to say about it, and in which log.
+    pub(crate) also: Vec<(LogId, Entry<'static>)>,
+    /// What the audit trail calls it, and the grant it is about.
+    pub(crate) audited: (audit::Kind, Option<GrantKey>),
+}
+
+/// A grant that stands no more, and why.
+pub(crate) type Cut = (GrantKey, Fallen);
+
+impl<'a> Effect<'a> {
+    /// Of an op that touches no grant.
+    fn new(made: Made, entry: Option<Entry<'a>>) -> Self {
+        Self {
+            made,
+            entry,
+            cut: Vec::new(),
+            also: Vec::new(),
+            audited: (audit::Kind::Changed, None),
+        }
+    }
+
+    /// What the audit trail calls it.
+    fn audited(self, kind: audit::Kind, subject: Option<GrantKey>) -> Self {
+        Self { audited: (kind, subject), ..self }
+    }
+
+    /// What it takes back.
+    fn cutting(self, keys: Vec<GrantKey>, why: Fallen) -> Self {
+        Self { cut: keys.into_iter().map(|key| (key, why)).collect(), ..self }
+    }
+}
+
+/// Somebody who may only touch what was written under his own grant reaches further.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this object may only add messages, and remove those that were added under its own grant")]
+pub(crate) struct NotOwn;
+
+impl Coded for NotOwn {
+    fn code(&self) -> Code {
+        Code::NotPermitted
+    }
 }
 
 /// An op's line in the history.
@@ -296,6 +376,7 @@ impl From<StoreError> for NotApplied {
 pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<'a>, NotApplied> {
     match &op.action {
         Err(refused) => Err(NotApplied::Refused(refused.clone())),
+        Ok(Action::SetTitle(_) | Action::SetHistory(_)) if place.only_own => Err(NotOwn.into()),
         Ok(Action::OpenProject(action)) => action.apply(tx, place, op.id),
         Ok(Action::CreateSession(action)) => action.apply(tx, place, op.id),
         Ok(Action::PutMessage(action)) => action.apply(tx, place),
@@ -307,6 +388,10 @@ pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<
         Ok(Action::BumpEpoch(action)) => action.apply(tx, place),
         Ok(Action::RevokeActor(action)) => action.apply(tx, place),
         Ok(Action::RotateRoot(action)) => action.apply(tx, place, op.id),
+        Ok(Action::Delegate(action)) => action.apply(tx, place, op.id),
+        Ok(Action::CompleteDelegation(action)) => action.apply(tx, place),
+        Ok(Action::OpenShare(action)) => action.apply(tx, place, op.id),
+        Ok(Action::EndShare(action)) => action.apply(tx, place),
     }
 }
 
@@ -326,7 +411,15 @@ fn entry_replacing<T: serde::Serialize>(
     version: u16,
     payload: &T,
 ) -> Result<Option<Entry<'static>>, NotApplied> {
+    Ok(Some(Entry { replaces, ..encoded(kind, version, payload)? }))
+}
+
+fn encoded<T: serde::Serialize>(
+    kind: Kind,
+    version: u16,
+    payload: &T,
+) -> Result<Entry<'static>, StoreError> {
     let payload = postcard::to_stdvec(payload)
         .map_err(|error| StoreError::Other(format!("an op could not be encoded: {error}")))?;
-    Ok(Some(Entry { kind, version, replaces, payload: payload.into() }))
+    Ok(Entry { kind, version, replaces: None, payload: payload.into() })
 }

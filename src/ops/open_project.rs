@@ -119,7 +119,7 @@ impl OpenProject {
                 Some(id) if *id != found.id => {
                     Err(Error::OtherId { wanted: id.clone(), has: found.id }.into())
                 }
-                _ => Ok(Effect { made: Made::Project(found), entry: None, cut: Vec::new() }),
+                _ => Ok(Effect::new(Made::Project(found), None)),
             };
         }
         let id = self.id.clone().unwrap_or_else(|| ProjectId::made_by(op));
@@ -134,7 +134,7 @@ impl OpenProject {
         };
         opened.project(tx, place)?;
         let entry = entry(Kind::OpenProject, 1, &opened)?;
-        Ok(Effect { made: Made::Project(opened.key), entry, cut: Vec::new() })
+        Ok(Effect::new(Made::Project(opened.key), entry))
     }
 }
 

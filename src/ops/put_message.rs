@@ -67,6 +67,15 @@ impl<'a> MessagePut<'a> {
         Ok(Self { id, role: head.role, content: content.into() })
     }
 
+    /// From the history, whatever version it is.
+    pub fn of(op: OpId, version: u16, payload: &'a [u8]) -> Result<Self, StoreError> {
+        match version {
+            1 => Self::read(op, payload)
+                .map_err(|error| StoreError::Corrupt(format!("a message in the history: {error}"))),
+            other => Err(StoreError::Corrupt(format!("a message of unknown version {other}"))),
+        }
+    }
+
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
         match store::messages::add(tx, place.log, place.cursor, &self.id, self.role)? {
@@ -87,16 +96,6 @@ impl PutMessage {
         Self { id: id.unwrap_or_else(|| MessageId::made_by(op)), role, payload }
     }
 
-    /// What a message in the history says.
-    pub fn content(version: u16, payload: &[u8]) -> Result<&[u8], StoreError> {
-        match version {
-            1 => postcard::take_from_bytes::<HeadV1<'_>>(payload)
-                .map(|(_, content)| content)
-                .map_err(|error| StoreError::Corrupt(format!("a message in the history: {error}"))),
-            other => Err(StoreError::Corrupt(format!("a message of unknown version {other}"))),
-        }
-    }
-
     pub(super) fn apply(&self, tx: &Tx<'_>, place: Place) -> Result<Effect<'_>, NotApplied> {
         // Adding and looking whether it is there are one walk through the index.
         if !store::messages::add(tx, place.log, place.cursor, &self.id, self.role)? {
@@ -108,7 +107,7 @@ impl PutMessage {
             replaces: None,
             payload: Cow::Borrowed(&self.payload),
         };
-        Ok(Effect { made: Made::Nothing, entry: Some(entry), cut: Vec::new() })
+        Ok(Effect::new(Made::Nothing, Some(entry)))
     }
 }
 
@@ -121,12 +120,11 @@ mod tests {
         let op = OpId([1; 16]);
         for id in [None, Some(MessageId::parse("m1").unwrap())] {
             let message = PutMessage::new(op, id.clone(), Role::Tool, b"content");
-            assert_eq!(PutMessage::content(1, &message.payload).unwrap(), b"content");
             let read = MessagePut::read(op, &message.payload).unwrap();
             assert_eq!(read.id, id.unwrap_or_else(|| MessageId::made_by(op)));
             assert_eq!((read.role, &*read.content), (Role::Tool, b"content".as_slice()));
         }
-        assert!(PutMessage::content(2, b"").is_err());
-        assert!(PutMessage::content(1, b"").is_err());
+        assert!(MessagePut::of(op, 2, b"").is_err());
+        assert!(MessagePut::of(op, 1, b"").is_err());
     }
 }

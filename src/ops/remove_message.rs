@@ -1,6 +1,6 @@
 //! A message is taken away.
 
-use super::{Effect, Kind, NotApplied, Place, entry_replacing};
+use super::{Effect, Kind, NotApplied, NotOwn, Place, entry_replacing};
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{Cursor, MessageId};
 use crate::model::ledger::Made;
@@ -51,9 +51,19 @@ impl RemoveMessage {
         let Some(cursor) = store::messages::cursor_of(tx, place.log, &self.id)? else {
             return Err(Error::NotFound(self.id.clone()).into());
         };
+        if place.only_own {
+            let by = store::ops::granted_at(tx, place.log, cursor)?;
+            let own = match by {
+                Some(by) => store::grants::stems_from(tx, by, place.granted)?,
+                None => false,
+            };
+            if !own {
+                return Err(NotOwn.into());
+            }
+        }
         let removed = MessageRemoved { id: self.id.clone(), cursor };
         removed.project(tx, place)?;
         let entry = entry_replacing(Some(cursor), Kind::RemoveMessage, 1, &removed)?;
-        Ok(Effect { made: Made::Nothing, entry, cut: Vec::new() })
+        Ok(Effect::new(Made::Nothing, entry))
     }
 }

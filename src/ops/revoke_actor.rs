@@ -1,6 +1,8 @@
 //! Everything an actor was ever given is taken back.
 
 use super::{Effect, Kind, NotApplied, Place, entry};
+use crate::model::audit;
+use crate::model::grant::Fallen;
 use crate::model::ledger::Made;
 use crate::store::{self, Tx};
 use serde::{Deserialize, Serialize};
@@ -28,7 +30,7 @@ impl RevokeActor {
         for key in store::grants::of_actor(tx, &self.actor)? {
             // Only what was derived from the authority of whoever asks.
             if key != place.granted && store::grants::stems_from(tx, key, place.granted)? {
-                cut.extend(store::grants::revoke(tx, key, place.now_ms)?);
+                cut.extend(store::grants::revoke(tx, key, Fallen::Revoked, place.now_ms)?);
             }
         }
         let count = cut.len() as u64;
@@ -37,6 +39,8 @@ impl RevokeActor {
             0 => None,
             _ => entry(Kind::RevokeActor, 1, &revoked)?,
         };
-        Ok(Effect { made: Made::Cut(count), entry, cut })
+        Ok(Effect::new(Made::Cut(count), entry)
+            .cutting(cut, Fallen::Revoked)
+            .audited(audit::Kind::ActorRevoked, None))
     }
 }

@@ -1,7 +1,9 @@
 //! A grant is taken back, with everything derived from it.
 
 use super::{Effect, Kind, NotApplied, Place, entry};
+use crate::model::audit;
 use crate::model::code::{Code, Coded};
+use crate::model::grant::Fallen;
 use crate::model::ids::GrantId;
 use crate::model::ledger::Made;
 use crate::store::{self, Tx};
@@ -49,12 +51,14 @@ impl RevokeGrant {
         let Some(found) = found.filter(|_| own) else {
             return Err(Error::NotFound(self.id).into());
         };
-        let cut = store::grants::revoke(tx, found.key, place.now_ms)?;
+        let cut = store::grants::revoke(tx, found.key, Fallen::Revoked, place.now_ms)?;
         let count = cut.len() as u64;
         let entry = match count {
             0 => None,
             _ => entry(Kind::RevokeGrant, 1, &GrantRevoked { id: self.id, cut: count })?,
         };
-        Ok(Effect { made: Made::Cut(count), entry, cut })
+        Ok(Effect::new(Made::Cut(count), entry)
+            .cutting(cut, Fallen::Revoked)
+            .audited(audit::Kind::Revoked, Some(found.key)))
     }
 }

@@ -1,13 +1,14 @@
 //! The operator's own grant is replaced by a new one; what was derived from it goes on under that.
 
 use super::{Effect, Kind, NotApplied, Place, entry};
+use crate::model::audit;
 use crate::model::code::{Code, Coded};
-use crate::model::grant;
+use crate::model::grant::{self, Fallen};
 use crate::model::ids::{GrantId, LogId, OpId};
 use crate::model::infos::ObjectKind;
 use crate::model::ledger::Made;
 use crate::model::sturdy_ref::Verifier;
-use crate::store::grants::NewGrant;
+use crate::store::grants::{NewGrant, RefTerms};
 use crate::store::{self, Tx};
 use serde::{Deserialize, Serialize};
 
@@ -66,15 +67,17 @@ impl RotateRoot {
             verifier: Some(self.verifier),
             kind: ObjectKind::Root,
             log: LogId::ROOT,
-            authority: former.authority,
+            authority: former.authority.clone(),
             label: &former.label,
             actor: &former.actor,
             parent: None,
-            claim: false,
+            terms: RefTerms::default(),
         };
         let key = store::grants::create(tx, &grant, place.now_ms)?;
         let cut = store::grants::succeed(tx, former.key, key, place.now_ms)?;
         let entry = entry(Kind::RotateRoot, 1, &RootRotated { id, former: former.id })?;
-        Ok(Effect { made: Made::Grant(key), entry, cut })
+        Ok(Effect::new(Made::Grant(key), entry)
+            .cutting(cut, Fallen::Revoked)
+            .audited(audit::Kind::RootRotated, Some(key)))
     }
 }

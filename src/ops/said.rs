@@ -3,9 +3,11 @@
 //! Every verb writes its projection through the same few lines here and when it is first applied, so a
 //! rebuild cannot disagree with what was stored by doing it another way.
 
+use super::create_session::SessionCreatedV1;
 use super::{
-    ActorRevoked, EpochBumped, GrantMade, GrantRevoked, HistorySet, Kind, MessagePut,
-    MessageRemoved, Place, ProjectOpened, RootRotated, SessionCreated, TitleSet,
+    ActorRevoked, Delegated, DelegationEnded, EpochBumped, GrantMade, GrantRevoked, HistorySet,
+    Kind, MessagePut, MessageRemoved, Place, ProjectOpened, RootRotated, SessionCreated,
+    ShareEnded, ShareOpened, TitleSet,
 };
 use crate::model::ids::{Cursor, OpId};
 use crate::store::{self, Read, StoreError, Tx};
@@ -36,6 +38,14 @@ pub enum Said<'a> {
     ActorRevoked(ActorRevoked<'a>),
     /// See [`super::rotate_root`].
     RootRotated(RootRotated),
+    /// See [`super::delegate`].
+    Delegated(Delegated<'a>),
+    /// See [`super::end_delegation`].
+    DelegationEnded(DelegationEnded<'a>),
+    /// See [`super::open_share`].
+    ShareOpened(ShareOpened),
+    /// See [`super::end_share`].
+    ShareEnded(ShareEnded),
 }
 
 impl<'a> Said<'a> {
@@ -44,13 +54,19 @@ impl<'a> Said<'a> {
         let odd = |error: postcard::Error| {
             StoreError::Corrupt(format!("an op of kind {kind} in the history: {error}"))
         };
-        let Some(known) = Kind::from_number(kind).filter(|_| version == 1) else {
+        let readable = |kind: &Kind| match kind {
+            Kind::CreateSession => version == 1 || version == 2,
+            _ => version == 1,
+        };
+        let Some(known) = Kind::from_number(kind).filter(readable) else {
             return Err(StoreError::Corrupt(format!(
                 "the history holds an op of unknown kind {kind} or version {version}"
             )));
         };
         let said = match known {
             Kind::OpenProject => whole(payload).map(Said::ProjectOpened),
+            Kind::CreateSession if version == 1 => whole::<SessionCreatedV1<'_>>(payload)
+                .map(|created| Said::SessionCreated(created.into())),
             Kind::CreateSession => whole(payload).map(Said::SessionCreated),
             Kind::PutMessage => MessagePut::read(op, payload).map(Said::MessagePut),
             Kind::RemoveMessage => whole(payload).map(Said::MessageRemoved),
@@ -61,6 +77,10 @@ impl<'a> Said<'a> {
             Kind::BumpEpoch => whole(payload).map(Said::EpochBumped),
             Kind::RevokeActor => whole(payload).map(Said::ActorRevoked),
             Kind::RotateRoot => whole(payload).map(Said::RootRotated),
+            Kind::Delegate => whole(payload).map(Said::Delegated),
+            Kind::EndDelegation => whole(payload).map(Said::DelegationEnded),
+            Kind::OpenShare => whole(payload).map(Said::ShareOpened),
+            Kind::EndShare => whole(payload).map(Said::ShareEnded),
         };
         said.map_err(odd)
     }
@@ -91,8 +111,13 @@ impl<'a> Said<'a> {
             Said::MessageRemoved(removed) => removed.project(tx, place),
             Said::TitleSet(set) => set.project(tx, place),
             Said::HistorySet(set) => set.project(tx, place),
-            // Grants are no projection: what fits their secrets is nowhere in the history.
-            Said::GrantMade(_)
+            Said::ShareOpened(opened) => opened.project(tx, place),
+            Said::ShareEnded(ended) => ended.project(tx, place),
+            // Grants are no projection: what fits their secrets is nowhere in the history. Nor are
+            // delegations, which are about them.
+            Said::Delegated(_)
+            | Said::DelegationEnded(_)
+            | Said::GrantMade(_)
             | Said::GrantRevoked(_)
             | Said::EpochBumped(_)
             | Said::ActorRevoked(_)

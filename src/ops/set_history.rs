@@ -28,6 +28,6 @@ impl SetHistory {
         set.project(tx, place)?;
         let replaced = (before.0 > 0).then_some(before);
         let entry = entry_replacing(replaced, Kind::SetHistory, 1, &set)?;
-        Ok(Effect { made: Made::Nothing, entry, cut: Vec::new() })
+        Ok(Effect::new(Made::Nothing, entry))
     }
 }

@@ -43,6 +43,6 @@ impl SetTitle {
         set.project(tx, place)?;
         let replaced = (before.0 > 0).then_some(before);
         let entry = entry_replacing(replaced, Kind::SetTitle, 1, &set)?;
-        Ok(Effect { made: Made::Nothing, entry, cut: Vec::new() })
+        Ok(Effect::new(Made::Nothing, entry))
     }
 }

@@ -5,10 +5,23 @@
 
 use crate::model::code::{Code, Coded};
 use crate::model::grant::{self, Authority};
-use crate::model::ids::{GrantId, GrantKey};
+use crate::model::ids::{GrantId, GrantKey, LogId};
 use crate::model::sturdy_ref::Verifier;
-use crate::store::grants::NewGrant;
+use crate::store::grants::{NewGrant, RefTerms};
 use crate::store::{self, StoreError, Tx};
+
+/// A ref was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// The object it is for.
+    pub(crate) log: LogId,
+    /// The grant it gave.
+    pub(crate) grant: GrantKey,
+    /// That one's public name.
+    pub(crate) id: GrantId,
+    /// Whether it was given just now, and not before.
+    pub(crate) fresh: bool,
+}
 
 /// It was used as often as it may be, or somebody else was quicker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -26,13 +39,11 @@ pub(crate) fn redeem(
     tx: &Tx<'_>,
     key: GrantKey,
     now_ms: u64,
-) -> Result<Result<(), UsedUp>, StoreError> {
-    let found = store::grants::get(tx, key)?;
-    if found.is_some_and(|it| it.authority.uses_max.is_some_and(|max| it.uses >= max)) {
-        return Ok(Err(UsedUp));
-    }
+) -> Result<Result<Used, UsedUp>, StoreError> {
+    let found = store::grants::get(tx, key)?.filter(|grant| !grant.is_used_up());
+    let Some(found) = found else { return Ok(Err(UsedUp)) };
     store::grants::use_once(tx, key, now_ms)?;
-    Ok(Ok(()))
+    Ok(Ok(Used { log: found.log, grant: key, id: found.id, fresh: true }))
 }
 
 /// The first to show a claim gets a grant in exchange; the same one hears the same again.
@@ -41,12 +52,14 @@ pub(crate) fn exchange(
     key: GrantKey,
     verifier: Verifier,
     now_ms: u64,
-) -> Result<Result<GrantId, UsedUp>, StoreError> {
+) -> Result<Result<Used, UsedUp>, StoreError> {
     let claim = store::grants::get(tx, key)?.filter(|grant| grant.claim);
     let Some(claim) = claim else { return Ok(Err(UsedUp)) };
     let id = grant::claimed(claim.id);
     match store::grants::by_id(tx, id)? {
-        Some(exchanged) if exchanged.verifier == verifier => return Ok(Ok(id)),
+        Some(exchanged) if exchanged.verifier == verifier => {
+            return Ok(Ok(Used { log: claim.log, grant: exchanged.key, id, fresh: false }));
+        }
         Some(_) => return Ok(Err(UsedUp)),
         None => {}
     }
@@ -60,9 +73,10 @@ pub(crate) fn exchange(
         label: &claim.label,
         actor: &claim.actor,
         parent: Some(claim.key),
-        claim: false,
+        // It was used in time; who it is sealed to, it stays sealed to.
+        terms: RefTerms { sealed_to: &claim.sealed_to, ..RefTerms::default() },
     };
-    store::grants::create(tx, &exchanged, now_ms)?;
+    let key = store::grants::create(tx, &exchanged, now_ms)?;
     store::grants::use_once(tx, claim.key, now_ms)?;
-    Ok(Ok(id))
+    Ok(Ok(Used { log: claim.log, grant: key, id, fresh: true }))
 }

@@ -6,23 +6,28 @@
 mod readers;
 mod redeem;
 
-pub use crate::store::grants::{Derived, Grant};
+pub use crate::store::audit::{Filter as AuditFilter, Head as AuditHead, Told as AuditTold};
+pub use crate::store::delegations::DelegationInfo;
+pub use crate::store::grants::{Derived, Force, Grant};
 pub use readers::{Readers, ReadersError};
-pub use redeem::{Object, RedeemError, Redeemed, Shown};
+pub use redeem::{Object, RedeemError, Redeemed, Showing, Shown};
 
 use crate::limits::FEED_PAGE_ITEMS_MAX;
 use crate::model::code::{Code, Coded};
-use crate::model::feed::{FeedPage, Stretch};
+use crate::model::feed::{FeedPage, LoggedOp, Stretch};
+use crate::model::grant::Fallen;
 use crate::model::history::Policy;
-use crate::model::ids::{Cursor, GrantKey, LogId, ProjectId, SessionId};
+use crate::model::ids::{Cursor, GrantKey, LogId, OpId, ProjectId, SessionId, ShareId};
 use crate::model::infos::{
     MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
 };
 use crate::model::page::{Page, Paged};
-use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
-use crate::ops::PutMessage;
+use crate::model::share::{ShareInfo, ShareKey, View};
+use crate::ops::{MessagePut, Said};
+use crate::store::grants::Authors;
 use crate::store::ops::Bounds;
-use crate::store::{self, StoreError};
+use crate::store::{self, Read, StoreError};
+use std::sync::Arc;
 
 /// A grant as it was found.
 #[derive(Debug, Clone)]
@@ -31,8 +36,17 @@ pub struct Granted {
     pub grant: Grant,
     /// What it is for.
     pub object: Object,
-    /// Whether it stands, and until when.
-    pub in_force: Option<Option<u64>>,
+    /// Whether it stands.
+    pub in_force: Result<Force, Fallen>,
+}
+
+/// How much of a session somebody is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sight {
+    /// Only what was written under this grant, and those derived from it.
+    pub own: Option<GrantKey>,
+    /// Only what a share shows.
+    pub view: Option<View>,
 }
 
 /// Logs that may be compacted.
@@ -70,6 +84,12 @@ pub enum QueryError {
     /// The grant asked about is no more.
     #[error("the grant does not exist any more")]
     GrantGone,
+    /// No such share within the object asked.
+    #[error("there is no share {0} here")]
+    ShareNotFound(ShareId),
+    /// The share asked about is no more.
+    #[error("the share does not exist any more")]
+    ShareGone,
     /// The store failed.
     #[error("the store could not be read; the server's log says more")]
     Store(#[from] StoreError),
@@ -88,6 +108,7 @@ impl Coded for QueryError {
             QueryError::ProjectGone => Code::ProjectNotFound,
             QueryError::SessionGone => Code::SessionNotFound,
             QueryError::GrantGone => Code::GrantNotFound,
+            QueryError::ShareNotFound(_) | QueryError::ShareGone => Code::ShareNotFound,
             QueryError::Store(_) => Code::StorageFailed,
             QueryError::Panicked => Code::Internal,
         }
@@ -98,16 +119,13 @@ impl Readers {
     /// What a sturdy ref stands for.
     pub async fn redeem(
         &self,
-        sturdy_ref: SturdyRef,
-        key: VerifierKey,
-        shown_for: Shown,
-        now_ms: u64,
+        showing: Showing,
     ) -> Result<Result<Redeemed, RedeemError>, QueryError> {
-        self.ask(move |read| redeem::redeem(read, &sturdy_ref, &key, shown_for, now_ms)).await
+        self.ask(move |read| redeem::redeem(read, &showing)).await
     }
 
-    /// Whether a grant stands, and until when.
-    pub async fn in_force(&self, key: GrantKey) -> Result<Option<Option<u64>>, QueryError> {
+    /// Whether a grant stands.
+    pub async fn in_force(&self, key: GrantKey) -> Result<Result<Force, Fallen>, QueryError> {
         self.ask(move |read| Ok(store::grants::in_force(read, key)?)).await
     }
 
@@ -124,6 +142,89 @@ impl Readers {
     /// A page of everything derived from a grant.
     pub async fn grants(&self, from: GrantKey, page: Page) -> Result<Paged<Derived>, QueryError> {
         self.ask(move |read| Ok(store::grants::derived(read, from, page)?)).await
+    }
+
+    /// Which ops of a page were written under a grant or those derived from it, or take away what was.
+    pub async fn own(&self, from: GrantKey, page: Arc<FeedPage>) -> Result<Vec<bool>, QueryError> {
+        self.ask(move |read| {
+            let own = |op: &LoggedOp| {
+                let stems = |key| store::grants::stems_from(read, key, from);
+                let removed = match Said::read(op.op_id, op.kind, op.version, &op.payload)? {
+                    Said::MessageRemoved(removed) => {
+                        store::ops::granted_at(read, op.log, removed.cursor)?
+                    }
+                    _ => None,
+                };
+                Ok(stems(op.granted)? || removed.map(stems).transpose()?.unwrap_or(false))
+            };
+            page.ops.iter().map(own).collect()
+        })
+        .await
+    }
+
+    /// A page of the delegations made from a session under a grant.
+    pub async fn delegations(
+        &self,
+        session: LogId,
+        from: GrantKey,
+        page: Page,
+    ) -> Result<Paged<DelegationInfo>, QueryError> {
+        self.ask(move |read| Ok(store::delegations::page(read, session, from, page)?)).await
+    }
+
+    /// Whether a delegation's time has come.
+    pub async fn is_due(&self, now_ms: u64) -> Result<bool, QueryError> {
+        self.ask(move |read| Ok(!store::delegations::due(read, now_ms, 1)?.is_empty())).await
+    }
+
+    /// A session that was made for another one.
+    pub async fn child(&self, parent: LogId, id: SessionId) -> Result<SessionKey, QueryError> {
+        self.ask(move |read| match store::sessions::child_of(read, parent, &id)? {
+            Some(log) => Ok(SessionKey { log, id }),
+            None => Err(QueryError::SessionNotFound(id)),
+        })
+        .await
+    }
+
+    /// A share of the server, of a project or of a session.
+    pub async fn sharing(&self, of: Stretch, id: ShareId) -> Result<ShareKey, QueryError> {
+        self.ask(move |read| {
+            store::shares::within(read, of, &id)?.ok_or(QueryError::ShareNotFound(id))
+        })
+        .await
+    }
+
+    /// What is told about a share.
+    pub async fn share_info(&self, log: LogId) -> Result<ShareInfo, QueryError> {
+        self.ask(move |read| store::shares::info(read, log)?.ok_or(QueryError::ShareGone)).await
+    }
+
+    /// A page of the shares of the server, of a project or of a session.
+    pub async fn shares(&self, of: Stretch, page: Page) -> Result<Paged<ShareInfo>, QueryError> {
+        self.ask(move |read| Ok(store::shares::page(read, of, page)?)).await
+    }
+
+    /// A page of the audit trail: of all there is, or of what was done under a grant and those derived from
+    /// it; and the newest entry.
+    pub async fn audit(
+        &self,
+        scope: Option<GrantKey>,
+        filter: AuditFilter,
+        page: Page,
+    ) -> Result<(Paged<AuditTold>, AuditHead), QueryError> {
+        self.ask(move |read| {
+            Ok((store::audit::page(read, scope, &filter, page)?, store::audit::head(read)?))
+        })
+        .await
+    }
+
+    /// The oldest audit entry, and up to where a policy lets them go.
+    pub async fn prunable(
+        &self,
+        before_ms: Option<u64>,
+        entries_max: Option<u64>,
+    ) -> Result<Option<(u64, u64)>, QueryError> {
+        self.ask(move |read| Ok(store::audit::prunable(read, before_ms, entries_max)?)).await
     }
 
     /// A project by its id.
@@ -236,21 +337,44 @@ impl Readers {
         &self,
         session: LogId,
         page: Page,
+        sight: Sight,
     ) -> Result<Paged<MessageInfo>, QueryError> {
-        self.ask(move |read| {
-            let found = store::messages::page(read, session, page)?;
-            let items = found.items.into_iter().map(|message| {
-                let content = PutMessage::content(message.version, &message.payload)?.to_vec();
-                Ok(MessageInfo {
-                    id: message.id,
-                    cursor: message.cursor,
-                    created_at_ms: message.at_ms,
-                    content,
-                })
-            });
-            let items = items.collect::<Result<_, StoreError>>()?;
-            Ok(Paged { items, next: found.next, more: found.more })
-        })
-        .await
+        self.ask(move |read| Ok(messages(read, session, page, sight)?)).await
     }
+}
+
+fn messages(
+    read: &Read<'_>,
+    session: LogId,
+    page: Page,
+    sight: Sight,
+) -> Result<Paged<MessageInfo>, StoreError> {
+    let page = page.through(sight.view.map_or(Cursor(0), |view| view.up_to));
+    let found = store::messages::page(read, session, page)?;
+    let (mut items, mut authors) = (Vec::with_capacity(found.items.len()), Authors::default());
+    let mut more = found.more;
+    for message in found.items {
+        let beyond = sight.view.is_some_and(|view| !view.shows(message.cursor));
+        // In order, everything behind it is beyond, too.
+        more &= page.newest_first() || !beyond;
+        let foreign = match sight.own {
+            Some(own) => !store::grants::stems_from(read, message.granted, own)?,
+            None => false,
+        };
+        if beyond || foreign {
+            continue;
+        }
+        // The id is the row's; the op would only say how it was made.
+        let put = MessagePut::of(OpId([0; 16]), message.version, &message.payload)?;
+        items.push(MessageInfo {
+            id: message.id,
+            cursor: message.cursor,
+            created_at_ms: message.at_ms,
+            granted: message.granted,
+            author: authors.of(read, message.granted)?,
+            role: put.role,
+            content: put.content.into_owned(),
+        });
+    }
+    Ok(Paged { items, next: found.next, more })
 }

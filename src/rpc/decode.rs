@@ -3,29 +3,34 @@
 //! What is wrong with a whole call fails the call. What is wrong with one op becomes part of the op: it
 //! is refused under its number, so that it cannot hold up the ops behind it.
 
+mod authority;
+
+pub(super) use authority::{
+    attenuate, audit, bump_epoch, complete, delegate, revoke, revoke_actor, rotate, save, share,
+    unpublish,
+};
+
 use crate::limits::{BATCH_OPS_MAX, DEPENDENCIES_MAX, PARTS_MAX};
+use crate::model::caveats::Caveats;
 use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conditions;
 use crate::model::feed::Wish;
-use crate::model::grant::{self, Held, Narrowing};
 use crate::model::history::HistoryWish;
 use crate::model::ids::{
-    self, BatchId, Cursor, GrantId, InstanceId, LogId, MessageId, OpId, ProducerId, ProjectId,
-    SessionId, SubscriptionName,
+    self, BatchId, Cursor, InstanceId, MessageId, OpId, ProducerId, ProjectId, SessionId, ShareId,
+    SubscriptionName,
 };
 use crate::model::infos::Role;
 use crate::model::ledger::{BatchHeader, Mode};
 use crate::model::page::Page;
 use crate::model::registration::Registration;
-use crate::model::rights::Right;
-use crate::model::sturdy_ref::{self, Secret, SturdyRef, VerifierKey};
+use crate::model::sturdy_ref::{self, SturdyRef};
 use crate::ops::{
-    Action, BumpEpoch, CreateSession, Kind, MakeGrant, Op, OpenProject, PutMessage, Refused,
-    RemoveMessage, RevokeActor, RevokeGrant, RotateRoot, Sent, SetHistory, SetTitle,
+    Action, CreateSession, Kind, Op, OpenProject, PutMessage, Refused, RemoveMessage, Sent,
+    SetHistory, SetTitle,
 };
 use crate::wire::bowline_capnp::{BatchMode, batch, op_header, page, registration, vat};
 use crate::wire::feed_capnp;
-use crate::wire::grant_capnp::{self, object};
 use crate::wire::message_capnp::{self, message_body, part};
 use crate::wire::root_capnp::{project, project_draft, root};
 use crate::wire::session_capnp::{session, session_draft, session_op, writer, writer_draft};
@@ -33,7 +38,7 @@ use capnp::MessageSize;
 use capnp::message::{Builder, HeapAllocator};
 use capnp::traits::{Owned, SetterInput};
 use serde::de::IgnoredAny;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 /// What is wrong with a call as a whole.
 #[derive(Debug, thiserror::Error)]
@@ -52,8 +57,14 @@ pub(super) enum Malformed {
     Ref(#[from] sturdy_ref::Malformed),
     #[error("the batch has a mode only a newer server knows")]
     Mode,
+    #[error("producer 0 is the server's own; take 16 random bytes")]
+    ServersProducer,
     #[error("a right is one only a newer server knows")]
     Right,
+    #[error("`tools` names tools, and `noTools` says there are none")]
+    ToolsAndNone,
+    #[error("where a delegate is to work is said in a way only a newer server knows")]
+    Where,
     #[error("the seed is not 32 bytes")]
     Seed,
     #[error("the batch holds no ops")]
@@ -66,10 +77,13 @@ impl Coded for Malformed {
     fn code(&self) -> Code {
         match self {
             Malformed::Message(_) | Malformed::Utf8(_) => Code::MessageMalformed,
-            Malformed::NotSixteen { .. } | Malformed::Number { .. } | Malformed::Mode => {
-                Code::OpHeaderMalformed
+            Malformed::NotSixteen { .. }
+            | Malformed::Number { .. }
+            | Malformed::ServersProducer
+            | Malformed::Mode => Code::OpHeaderMalformed,
+            Malformed::Right | Malformed::Seed | Malformed::ToolsAndNone | Malformed::Where => {
+                Code::NarrowingMalformed
             }
-            Malformed::Right | Malformed::Seed => Code::NarrowingMalformed,
             Malformed::Id(error) => error.code(),
             Malformed::Ref(error) => error.code(),
             Malformed::BatchEmpty => Code::BatchEmpty,
@@ -115,11 +129,17 @@ pub(super) fn session_id(text: Read<capnp::text::Reader<'_>>) -> Result<SessionI
     Ok(SessionId::parse(text?.to_str()?)?)
 }
 
-/// `Vat.redeem`.
-pub(super) fn sturdy_ref(
+pub(super) fn share_id(text: Read<capnp::text::Reader<'_>>) -> Result<ShareId, Malformed> {
+    Ok(ShareId::parse(text?.to_str()?)?)
+}
+
+/// `Vat.redeem`: the ref, and one of whoever shows it.
+pub(super) fn redeem(
     params: Read<vat::redeem_params::Reader<'_>>,
-) -> Result<SturdyRef, Malformed> {
-    Ok(SturdyRef::parse(params?.get_ref()?.to_str()?)?)
+) -> Result<(SturdyRef, Option<SturdyRef>), Malformed> {
+    let params = params?;
+    let own = chosen(params.get_as()?.to_str()?, SturdyRef::parse)?;
+    Ok((SturdyRef::parse(params.get_ref()?.to_str()?)?, own))
 }
 
 /// `Vat.claim`.
@@ -131,14 +151,15 @@ pub(super) fn claim(
     Ok((SturdyRef::parse(params.get_ref()?.to_str()?)?, seed))
 }
 
-/// `Session.append`.
+/// `Session.append` and `Share.appendOps`.
 pub(super) fn append(
-    params: Read<session::append_params::Reader<'_>>,
+    asked: Read<(batch::Reader<'_>, capnp::struct_list::Reader<'_, session_op::Owned>)>,
+    caveats: &Caveats,
 ) -> Result<(BatchHeader, Vec<Op>), Malformed> {
-    let params = params?;
-    let ops = params.get_ops()?;
-    let header = batch_header(params.get_batch()?, ops.len())?;
-    let ops = ops.iter().map(|op| session_op(op, header.mode)).collect::<Result<_, _>>()?;
+    let (header, ops) = asked?;
+    let header = batch_header(header, ops.len())?;
+    let ops =
+        ops.iter().map(|op| session_op(op, header.mode, caveats)).collect::<Result<_, _>>()?;
     Ok((header, ops))
 }
 
@@ -147,7 +168,7 @@ pub(super) fn writer(
     params: Read<session::writer_params::Reader<'_>>,
 ) -> Result<BatchHeader, Malformed> {
     let draft: writer_draft::Reader<'_> = params?.get_producer()?;
-    let producer = ProducerId(sixteen("producer", draft.get_producer()?)?);
+    let producer = producer(draft.get_producer()?)?;
     let epoch = numbered("producerEpoch", draft.get_producer_epoch().into())? as u32;
     let first_seq = numbered("firstSeq", draft.get_first_seq())?;
     Ok(BatchHeader {
@@ -159,8 +180,11 @@ pub(super) fn writer(
 }
 
 /// `Writer.write`.
-pub(super) fn write(params: Read<writer::write_params::Reader<'_>>) -> Result<Op, Malformed> {
-    session_op(params?.get_op()?, Mode::Each)
+pub(super) fn write(
+    params: Read<writer::write_params::Reader<'_>>,
+    caveats: &Caveats,
+) -> Result<Op, Malformed> {
+    session_op(params?.get_op()?, Mode::Each, caveats)
 }
 
 /// `register`, of any object.
@@ -169,7 +193,7 @@ pub(super) fn registration(
 ) -> Result<Registration, Malformed> {
     let asked = asked?;
     Ok(Registration {
-        producer: ProducerId(sixteen("producer", asked.get_producer()?)?),
+        producer: producer(asked.get_producer()?)?,
         instance: InstanceId(sixteen("instance", asked.get_instance()?)?),
         epoch: Some(asked.get_epoch()).filter(|epoch| *epoch > 0),
         acked_through: asked.get_acked_through(),
@@ -211,128 +235,10 @@ fn kind_number(kind: feed_capnp::EventKind) -> u16 {
         feed_capnp::EventKind::EpochBumped => Kind::BumpEpoch as u16,
         feed_capnp::EventKind::ActorRevoked => Kind::RevokeActor as u16,
         feed_capnp::EventKind::RootRotated => Kind::RotateRoot as u16,
-    }
-}
-
-/// `Object.attenuate`.
-pub(super) fn attenuate(
-    params: Read<object::attenuate_params::Reader<'_>>,
-    object: Held,
-) -> Result<(BatchHeader, Op), Malformed> {
-    let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let wish = params.get_narrowing()?;
-    let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
-    let action = narrowing(wish)?
-        .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier: None }));
-    Ok(single.op_with(only_segment(&sent), b"attenuate", action))
-}
-
-/// `Object.save`. The secret comes back beside the op, and is nowhere in it.
-pub(super) fn save(
-    params: Read<object::save_params::Reader<'_>>,
-    object: Held,
-    key: &VerifierKey,
-) -> Result<(BatchHeader, Op, Secret), Malformed> {
-    let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let seed: &[u8; 32] = params.get_seed()?.try_into().map_err(|_| Malformed::Seed)?;
-    let wish = params.get_narrowing()?;
-    let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
-    let secret = Secret::from_seed(seed, grant::made_by(object.log, single.id), key);
-    let verifier = Some(secret.verifier(key));
-    let action = narrowing(wish)?
-        .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier }));
-    let mut tag = [0; 36];
-    tag[..4].copy_from_slice(b"save");
-    tag[4..].copy_from_slice(seed);
-    let (header, op) = single.op_with(only_segment(&sent), &tag, action);
-    tag.zeroize();
-    Ok((header, op, secret))
-}
-
-/// `Object.revoke`.
-pub(super) fn revoke(
-    params: Read<object::revoke_params::Reader<'_>>,
-) -> Result<(BatchHeader, Op), Malformed> {
-    let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let id = GrantId(sixteen("grant", params.get_grant()?)?);
-    let action = Ok(Action::RevokeGrant(RevokeGrant { id }));
-    Ok(single.op_with(&id.0, b"revoke", action))
-}
-
-/// `Object.bumpEpoch`.
-pub(super) fn bump_epoch(
-    params: Read<object::bump_epoch_params::Reader<'_>>,
-) -> Result<(BatchHeader, Op), Malformed> {
-    let single = Single::read(params?.get_op()?)?;
-    Ok(single.op_with(&[], b"bumpEpoch", Ok(Action::BumpEpoch(BumpEpoch))))
-}
-
-/// `Root.revokeActor`.
-pub(super) fn revoke_actor(
-    params: Read<root::revoke_actor_params::Reader<'_>>,
-) -> Result<(BatchHeader, Op), Malformed> {
-    let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let actor = params.get_actor()?.to_str()?.to_owned();
-    let action = match grant::is_actor(&actor) && !actor.is_empty() {
-        true => Ok(Action::RevokeActor(RevokeActor { actor: actor.clone() })),
-        false => Err(grant::Error::Words.into()),
-    };
-    // What is compared must say where it ends.
-    let mut sent = (actor.len() as u64).to_le_bytes().to_vec();
-    sent.extend(actor.as_bytes());
-    Ok(single.op_with(&sent, b"revokeActor", action))
-}
-
-/// `Root.rotate`. The secret comes back beside the op, and is nowhere in it.
-pub(super) fn rotate(
-    params: Read<root::rotate_params::Reader<'_>>,
-    key: &VerifierKey,
-) -> Result<(BatchHeader, Op, Secret), Malformed> {
-    let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let seed: &[u8; 32] = params.get_seed()?.try_into().map_err(|_| Malformed::Seed)?;
-    let secret = Secret::from_seed(seed, grant::made_by(LogId::ROOT, single.id), key);
-    let action = Ok(Action::RotateRoot(RotateRoot { verifier: secret.verifier(key) }));
-    let (header, op) = single.op_with(seed, b"rotate", action);
-    Ok((header, op, secret))
-}
-
-fn narrowing(
-    wish: grant_capnp::narrowing::Reader<'_>,
-) -> Result<Result<Narrowing, Refused>, Malformed> {
-    let mut rights = Vec::new();
-    for right in wish.get_rights()?.iter().take(Right::ALL.len() * 2) {
-        match right {
-            Ok(right) => rights.push(right_of(right)),
-            Err(_) => return Err(Malformed::Right),
-        }
-    }
-    let rights = Some(rights).filter(|rights| !rights.is_empty());
-    let narrowing = Narrowing {
-        rights: rights.map(|rights| rights.into_iter().collect()),
-        expires_at_ms: given(wish.get_expires_at_ms()),
-        uses_max: Some(wish.get_uses_max()).filter(|uses| *uses > 0),
-        claim: wish.get_claim(),
-        label: wish.get_label()?.to_str()?.to_owned(),
-        actor: wish.get_actor()?.to_str()?.to_owned(),
-    };
-    Ok(narrowing.check().map_err(Refused::from))
-}
-
-fn right_of(right: grant_capnp::Right) -> Right {
-    match right {
-        grant_capnp::Right::Read => Right::Read,
-        grant_capnp::Right::Append => Right::Append,
-        grant_capnp::Right::Turn => Right::Turn,
-        grant_capnp::Right::Snapshot => Right::Snapshot,
-        grant_capnp::Right::Restore => Right::Restore,
-        grant_capnp::Right::Share => Right::Share,
-        grant_capnp::Right::Delegate => Right::Delegate,
-        grant_capnp::Right::Admin => Right::Admin,
+        feed_capnp::EventKind::Delegated => Kind::Delegate as u16,
+        feed_capnp::EventKind::DelegationEnded => Kind::EndDelegation as u16,
+        feed_capnp::EventKind::ShareOpened => Kind::OpenShare as u16,
+        feed_capnp::EventKind::ShareEnded => Kind::EndShare as u16,
     }
 }
 
@@ -367,12 +273,17 @@ pub(super) fn create_session(
     let single = Single::read(params.get_op()?)?;
     let draft = params.get_session()?;
     let sent = canonical::<session_draft::Owned>(draft, draft.total_size()?)?;
-    let title = draft.get_title()?.to_str()?;
-    let action = chosen(draft.get_id()?.to_str()?, SessionId::parse)
-        .map_err(Refused::from)
-        .and_then(|id| Ok(CreateSession::new(id, title)?))
-        .map(Action::CreateSession);
+    let action = session_wish(draft)?.map(Action::CreateSession);
     Ok(single.op(only_segment(&sent), action))
+}
+
+fn session_wish(
+    draft: session_draft::Reader<'_>,
+) -> Result<Result<CreateSession, Refused>, Malformed> {
+    let title = draft.get_title()?.to_str()?;
+    Ok(chosen(draft.get_id()?.to_str()?, SessionId::parse)
+        .map_err(Refused::from)
+        .and_then(|id| Ok(CreateSession::new(id, title)?)))
 }
 
 fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malformed> {
@@ -384,7 +295,7 @@ fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malf
     let first_seq = numbered("firstSeq", header.get_first_seq())?;
     numbered("the last seq of the batch", first_seq + u64::from(ops) - 1)?;
     Ok(BatchHeader {
-        producer: ProducerId(sixteen("producer", header.get_producer()?)?),
+        producer: producer(header.get_producer()?)?,
         epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
         instance: instance(header.get_instance()?)?,
         first_seq,
@@ -413,7 +324,7 @@ struct Single {
 impl Single {
     fn read(header: op_header::Reader<'_>) -> Result<Self, Malformed> {
         let batch = BatchHeader {
-            producer: ProducerId(sixteen("producer", header.get_producer()?)?),
+            producer: producer(header.get_producer()?)?,
             epoch: numbered("producerEpoch", header.get_producer_epoch().into())? as u32,
             instance: instance(header.get_instance()?)?,
             first_seq: numbered("seq", header.get_seq())?,
@@ -471,7 +382,7 @@ fn given(number: u64) -> Option<u64> {
     Some(number).filter(|number| *number > 0)
 }
 
-fn session_op(op: session_op::Reader<'_>, mode: Mode) -> Result<Op, Malformed> {
+fn session_op(op: session_op::Reader<'_>, mode: Mode, caveats: &Caveats) -> Result<Op, Malformed> {
     let id = OpId(sixteen("opId", op.get_op_id()?)?);
     let sent = canonical::<session_op::Owned>(op, op.total_size()?)?;
     let expects = match op.get_expects().which() {
@@ -480,7 +391,7 @@ fn session_op(op: session_op::Reader<'_>, mode: Mode) -> Result<Op, Malformed> {
     };
     let conditions = Conditions { depends_on: dependencies(op.get_depends_on()?), expects };
     let action = match op.which() {
-        Ok(session_op::PutMessage(body)) => put_message(id, body?, only_segment(&sent))?,
+        Ok(session_op::PutMessage(body)) => put_message(id, body?, only_segment(&sent), caveats)?,
         Ok(session_op::RemoveMessage(id)) => match id?.to_str() {
             Err(_) => Err(BadOp::Utf8.into()),
             Ok(id) => MessageId::parse(id)
@@ -509,12 +420,21 @@ fn put_message(
     op: OpId,
     body: message_body::Reader<'_>,
     sent: &[u8],
+    caveats: &Caveats,
 ) -> Result<Result<Action, Refused>, capnp::Error> {
     let parts = body.get_parts()?;
     if parts.len() > PARTS_MAX {
         return Ok(Err(BadOp::Parts { parts: parts.len() }.into()));
     }
+    let in_tool_message = matches!(body.get_role(), Ok(message_capnp::Role::Tool));
     for part in parts {
+        let json = match part.which() {
+            Ok(part::Json(text)) => text?.to_str().ok(),
+            _ => None,
+        };
+        if let Some(forbidden) = caveats.forbids(json, in_tool_message) {
+            return Ok(Err(forbidden.into()));
+        }
         let fault = match part.which() {
             Ok(part::Text(text)) => text?.to_str().err().map(|_| BadOp::Utf8),
             Ok(part::Json(text)) => not_an_object("a part", text?),
@@ -556,6 +476,13 @@ fn not_an_object(what: &'static str, text: capnp::text::Reader<'_>) -> Option<Ba
 /// An id that may be left to the server.
 fn chosen<T, E>(text: &str, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, E> {
     if text.is_empty() { Ok(None) } else { parse(text).map(Some) }
+}
+
+fn producer(data: &[u8]) -> Result<ProducerId, Malformed> {
+    match ProducerId(sixteen("producer", data)?) {
+        ProducerId::SERVER => Err(Malformed::ServersProducer),
+        producer => Ok(producer),
+    }
 }
 
 fn sixteen(what: &'static str, data: &[u8]) -> Result<[u8; 16], Malformed> {

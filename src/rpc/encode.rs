@@ -7,21 +7,26 @@ use crate::limits::{
     OP_PAYLOAD_BYTES_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX, PRODUCERS_PER_LOG_MAX, WINDOW_OPS_MAX,
 };
 use crate::model::code::{Code, Coded};
+use crate::model::delegation::End;
 use crate::model::feed::{LoggedOp, Stretch};
-use crate::model::infos::{MessageInfo, ObjectKind, ProjectInfo, SessionInfo};
+use crate::model::grant::Fallen;
+use crate::model::ids::SessionId;
+use crate::model::infos::{Author, MessageInfo, ObjectKind, ProjectInfo, Role, SessionInfo};
 use crate::model::ledger::{Ack, Decision, Outcome};
 use crate::model::page::Paged;
 use crate::model::rights::{Right, Rights};
+use crate::model::share::{ShareInfo, Shown, View};
 use crate::ops::Said;
-use crate::queries::{Derived, Grant};
+use crate::queries::{AuditHead, AuditTold, DelegationInfo, Derived, Grant};
+use crate::wire::audit_capnp;
 use crate::wire::bowline_capnp::{
     PROTOCOL_VERSION, ack, outcome, page_end, refusal, registered, server_info,
 };
-use crate::wire::feed_capnp::event;
+use crate::wire::feed_capnp::{self, event};
 use crate::wire::grant_capnp;
-use crate::wire::message_capnp::message;
+use crate::wire::message_capnp::{author, message, message_body, part};
 use crate::wire::root_capnp::project_info;
-use crate::wire::session_capnp::{session_info, session_op};
+use crate::wire::session_capnp::{delegation_info, session_info, session_op, share_info};
 use capnp::Word;
 use capnp::message::{ReaderOptions, SegmentArray};
 
@@ -124,38 +129,93 @@ pub(super) fn session_info(info: &SessionInfo, mut to: session_info::Builder<'_>
     to.set_head(info.head.0);
 }
 
-pub(super) fn message(info: &MessageInfo, to: message::Builder<'_>) -> capnp::Result<()> {
-    stored_message(info.id.as_str(), info.cursor.0, info.created_at_ms, &info.content, to)
-}
-
-fn stored_message(
-    id: &str,
-    cursor: u64,
-    at_ms: u64,
-    content: &[u8],
+/// A message: all of it, or what a share shows.
+pub(super) fn message(
+    info: &MessageInfo,
+    view: Option<View>,
     mut to: message::Builder<'_>,
 ) -> capnp::Result<()> {
-    to.set_id(id);
-    to.set_cursor(cursor);
-    to.set_created_at_ms(at_ms);
+    to.set_id(info.id.as_str());
+    to.set_cursor(info.cursor.0);
+    to.set_created_at_ms(info.created_at_ms);
+    if view.is_none() {
+        author(&info.author, to.reborrow().init_author());
+    }
+    body(&info.content, info.role, view, to)
+}
 
+pub(super) fn author(from: &Author, mut to: author::Builder<'_>) {
+    to.set_grant(&from.grant.0);
+    texts(&from.actors, to.init_actors(from.actors.len() as u32));
+}
+
+fn texts(from: &[String], mut to: capnp::text_list::Builder<'_>) {
+    for (at, text) in (0..).zip(from) {
+        to.set(at, text.as_str());
+    }
+}
+
+/// What a message says, as far as it is shown.
+fn body(
+    content: &[u8],
+    role: Role,
+    view: Option<View>,
+    mut to: message::Builder<'_>,
+) -> capnp::Result<()> {
     // The content is the op as it was sent; a database hands out bytes without alignment.
     let mut words = Word::allocate_zeroed_vec(content.len().div_ceil(8));
     Word::words_to_bytes_mut(&mut words)[..content.len()].copy_from_slice(content);
     let segments = [Word::words_to_bytes(&words)];
     let sent = capnp::message::Reader::new(SegmentArray::new(&segments), ReaderOptions::new());
-    match sent.get_root::<session_op::Reader<'_>>()?.which()? {
-        session_op::PutMessage(body) => to.set_body(body?),
-        _ => Err(capnp::Error::failed("a stored message says something else".into())),
+    let session_op::PutMessage(body) = sent.get_root::<session_op::Reader<'_>>()?.which()? else {
+        return Err(capnp::Error::failed("a stored message says something else".into()));
+    };
+    match view {
+        None => to.set_body(body?),
+        Some(view) => shown_body(body?, role, view, to.init_body()),
     }
+}
+
+/// Part by part, because some are left out or shortened.
+fn shown_body(
+    from: message_body::Reader<'_>,
+    role: Role,
+    view: View,
+    mut to: message_body::Builder<'_>,
+) -> capnp::Result<()> {
+    to.set_id(from.get_id()?);
+    to.set_role(from.get_role()?);
+    to.set_metadata(from.get_metadata()?);
+    let mut shown = Vec::new();
+    for part in from.get_parts()? {
+        let how = match part.which()? {
+            part::Text(_) => view.of_text(role),
+            part::Json(json) => view.of_json(role, json?.to_str().unwrap_or_default()),
+        };
+        if how != Shown::Nothing {
+            shown.push((part, how));
+        }
+    }
+    let mut parts = to.init_parts(shown.len() as u32);
+    for (at, (part, how)) in (0..).zip(shown) {
+        match how {
+            Shown::Instead(json) => parts.reborrow().get(at).set_json(json.as_str()),
+            _ => parts.set_with_caveats(at, part)?,
+        }
+    }
+    Ok(())
 }
 
 /// An op of the history, as a feed tells it.
 pub(super) fn event(
     op: &LoggedOp,
     stretch: Stretch,
+    view: Option<View>,
     mut to: event::Builder<'_>,
 ) -> capnp::Result<()> {
+    if view.is_none() {
+        author(&op.author, to.reborrow().init_author());
+    }
     to.set_place(op.place(stretch));
     to.set_cursor(op.cursor.0);
     to.set_project_id(op.project_id.as_deref().unwrap_or_default());
@@ -180,10 +240,14 @@ pub(super) fn event(
             let mut to = to.init_session_created();
             to.set_id(created.key.id.as_str());
             to.set_title(&*created.title);
+            to.set_parent_id(created.parent.as_ref().map_or("", |parent| parent.id.as_str()));
         }
         Said::MessagePut(put) => {
-            let to = to.init_message_put();
-            stored_message(put.id.as_str(), op.cursor.0, op.at_ms, &put.content, to)?;
+            let mut to = to.init_message_put();
+            to.set_id(put.id.as_str());
+            to.set_cursor(op.cursor.0);
+            to.set_created_at_ms(op.at_ms);
+            body(&put.content, put.role, view, to)?;
         }
         Said::MessageRemoved(removed) => to.set_message_removed(removed.id.as_str()),
         Said::TitleSet(set) => to.set_title_set(&*set.title),
@@ -223,8 +287,124 @@ pub(super) fn event(
             to.set_grant(&rotated.id.0);
             to.set_former(&rotated.former.0);
         }
+        Said::Delegated(delegated) => {
+            let mut to = to.init_delegated();
+            to.set_grant(&delegated.id.0);
+            to.set_session_id(delegated.child.as_ref().map_or("", |child| child.id.as_str()));
+            to.set_expires_at_ms(delegated.expires_at_ms.unwrap_or(0));
+            to.set_lease_ms(delegated.lease_ms);
+            to.set_label(&*delegated.label);
+            to.set_actor(&*delegated.actor);
+            let held = Rights::from_bits(delegated.rights);
+            rights(held, to.init_rights(held.each().count() as u32));
+        }
+        Said::DelegationEnded(ended) => {
+            let mut to = to.init_delegation_ended();
+            to.set_grant(&ended.id.0);
+            to.set_session_id(ended.session.as_ref().map_or("", SessionId::as_str));
+            to.set_end(delegation_end(ended.end));
+            to.set_result(&*ended.result);
+        }
+        Said::ShareOpened(opened) => {
+            let mut to = to.init_share_opened();
+            to.set_id(opened.key.id.as_str());
+            to.set_grant(&opened.grant.0);
+        }
+        Said::ShareEnded(ended) => to.set_share_ended(ended.id.as_str()),
     }
     Ok(())
+}
+
+fn delegation_end(end: End) -> feed_capnp::DelegationEnd {
+    match end {
+        End::Running => feed_capnp::DelegationEnd::Running,
+        End::Completed => feed_capnp::DelegationEnd::Completed,
+        End::Failed => feed_capnp::DelegationEnd::Failed,
+        End::Lapsed => feed_capnp::DelegationEnd::Lapsed,
+        End::Revoked => feed_capnp::DelegationEnd::Revoked,
+        End::Expired => feed_capnp::DelegationEnd::Expired,
+    }
+}
+
+pub(super) fn delegation_info(info: &DelegationInfo, mut to: delegation_info::Builder<'_>) {
+    let stored = &info.delegation;
+    to.set_number(u64::try_from(stored.granted.0).unwrap_or(0));
+    to.set_grant(&info.grant.0);
+    to.set_session_id(info.session_id.as_str());
+    to.set_label(info.label.as_str());
+    to.set_actor(info.actor.as_str());
+    to.set_created_at_ms(info.created_at_ms);
+    to.set_lease_ms(stored.lease.ms());
+    to.set_until_ms(stored.until_ms.unwrap_or(0));
+    to.set_end(delegation_end(stored.end));
+    to.set_ended_at_ms(info.ended_at_ms.unwrap_or(0));
+    to.set_result(info.result.as_str());
+}
+
+pub(super) fn share_info(info: &ShareInfo, mut to: share_info::Builder<'_>) {
+    to.set_number(u64::try_from(info.key.log.0).unwrap_or(0));
+    to.set_id(info.key.id.as_str());
+    to.set_session_id(info.session_id.as_str());
+    to.set_title(info.title.as_deref().unwrap_or_default());
+    to.set_append(info.append);
+    to.set_up_to(info.view.up_to.0);
+    to.set_tool_outputs(info.view.tool_outputs);
+    to.set_reasoning(info.view.reasoning);
+    to.set_created_at_ms(info.created_at_ms);
+    to.set_ended_at_ms(info.ended_at_ms.unwrap_or(0));
+    to.set_cursor(info.view.end(info.head).0);
+    to.set_epoch(info.epoch);
+}
+
+pub(super) fn audit_head(head: &AuditHead, mut to: audit_capnp::audit_head::Builder<'_>) {
+    to.set_number(head.number);
+    to.set_hash(&head.hash);
+}
+
+pub(super) fn audit_entry(told: &AuditTold, mut to: audit_capnp::audit_entry::Builder<'_>) {
+    let entry = &told.entry;
+    to.set_number(told.number);
+    to.set_at_ms(entry.at_ms);
+    // The schema has the stored numbers.
+    let kind = audit_capnp::AuditKind::try_from(entry.kind);
+    to.set_kind(kind.unwrap_or(audit_capnp::AuditKind::Unknown));
+    if let Some(author) = &told.author {
+        to.set_grant(&author.grant.0);
+        let actors = to.reborrow().init_actors(author.actors.len() as u32);
+        texts(&author.actors, actors);
+    }
+    if let Some((kind, id)) = &told.object {
+        to.set_object_kind(object::kind(*kind));
+        to.set_object_id(id.as_str());
+    }
+    if let Some(subject) = told.subject {
+        to.set_subject(&subject.0);
+    }
+    to.set_count(entry.count);
+    to.set_first_position(entry.position);
+    to.set_code(entry.code.as_str());
+    let missing = Rights::from_bits(entry.missing).each().next();
+    to.set_right(missing.map_or("", Right::word));
+    to.set_hash(&told.hash);
+}
+
+fn caveats(grant: &Grant, mut to: grant_capnp::caveats::Builder<'_>) {
+    let held = &grant.authority.caveats;
+    to.set_uses_max(grant.authority.uses_max.unwrap_or(0));
+    to.set_expires_if_unused_at_ms(grant.unused_until_ms.unwrap_or(0));
+    to.set_sealed_to(grant.sealed_to.as_str());
+    to.set_only_own_messages(held.only_own);
+    to.set_tools_limited(held.tools.is_some());
+    if let Some(tools) = &held.tools {
+        texts(tools, to.reborrow().init_tools(tools.len() as u32));
+    }
+    to.set_paths_limited(held.paths.is_some());
+    if let Some(paths) = &held.paths {
+        let mut list = to.init_paths(paths.len() as u32);
+        for (at, path) in (0..).zip(paths) {
+            list.set(at, path);
+        }
+    }
 }
 
 pub(super) fn description(
@@ -238,6 +418,7 @@ pub(super) fn description(
     to.set_actor(grant.actor.as_str());
     to.set_grant(&grant.id.0);
     to.set_depth(grant.authority.depth);
+    caveats(grant, to.reborrow().init_caveats());
     let held = grant.authority.rights;
     rights(held, to.init_rights(held.each().count() as u32));
 }
@@ -260,16 +441,18 @@ pub(super) fn grant_info(
     to.set_saved(grant.saved);
     to.set_created_at_ms(grant.created_at_ms);
     to.set_uses_max(grant.authority.uses_max.unwrap_or(0));
-    to.set_uses(if grant.authority.uses_max.is_some() || grant.claim { grant.uses } else { 0 });
+    to.set_uses(grant.uses);
     to.set_last_used_at_ms(grant.last_used_at_ms.unwrap_or(0));
     to.set_claim(grant.claim);
-    let used_up = grant.authority.uses_max.is_some_and(|max| grant.uses >= max);
-    let exchanged = grant.claim && grant.uses > 0;
-    to.set_state(match (grant.revoked, grant.authority.has_expired(now_ms)) {
-        (true, _) => grant_capnp::GrantState::Revoked,
-        (false, true) => grant_capnp::GrantState::Expired,
-        (false, false) if used_up || exchanged => grant_capnp::GrantState::UsedUp,
-        (false, false) => grant_capnp::GrantState::Live,
+    to.set_reads(grant.reads);
+    caveats(grant, to.reborrow().init_caveats());
+    to.set_state(match grant.fallen(now_ms) {
+        Some(Fallen::Revoked) => grant_capnp::GrantState::Revoked,
+        Some(Fallen::Stale) => grant_capnp::GrantState::Stale,
+        Some(Fallen::Completed | Fallen::Failed | Fallen::Lapsed) => grant_capnp::GrantState::Ended,
+        Some(Fallen::Expired | Fallen::Unused) => grant_capnp::GrantState::Expired,
+        None if grant.is_used_up() => grant_capnp::GrantState::UsedUp,
+        None => grant_capnp::GrantState::Live,
     });
     let held = grant.authority.rights;
     rights(held, to.init_rights(held.each().count() as u32));

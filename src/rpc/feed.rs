@@ -15,8 +15,9 @@ use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{self, FeedPage, LoggedOp, Stretch, TakeIn, Wish, lost_something};
 use crate::model::rights::Right;
-use crate::ops::Kind;
-use crate::queries::QueryError;
+use crate::model::share::View;
+use crate::ops::{Kind, Said};
+use crate::queries::{QueryError, Sight};
 use crate::wire::feed_capnp::{sink, subscription};
 use capnp::capability::Promise;
 use futures::future::{LocalBoxFuture, OptionFuture};
@@ -78,6 +79,7 @@ pub(super) async fn begin(
     claim: &Claim,
     stretch: Stretch,
     (wish, sink): (Wish, sink::Client),
+    view: Option<View>,
 ) -> capnp::Result<subscription::Client> {
     let house = claim.require_read().await?;
     let place = claim.feed().map_err(to_wire)?;
@@ -110,6 +112,7 @@ pub(super) async fn begin(
     let feed = Feed {
         claim: claim.clone(),
         stretch,
+        sight: Sight { own: claim.own_only(), view },
         wish,
         sink: sink.clone(),
         watched,
@@ -164,6 +167,8 @@ impl Drop for Subscription {
 struct Feed {
     claim: Rc<Claim>,
     stretch: Stretch,
+    /// How much of it is told.
+    sight: Sight,
     wish: Wish,
     sink: sink::Client,
     watched: Arc<Watched>,
@@ -203,6 +208,7 @@ impl Feed {
                 return Err(Ended::Taken);
             }
             let page = self.page(after).await?;
+            let shown = self.shown(&page).await?;
             // It may have been read after the authority was gone.
             self.claim.standing().check(|| self.clock.now_ms())?;
             if lost_something(&page, self.taking_in.as_ref().map(|(begun, _)| *begun)) {
@@ -218,20 +224,43 @@ impl Feed {
                 drop(turn);
                 self.idle(after).await?;
             } else {
-                self.tell(&page)?;
+                self.tell(&page, &shown)?;
             }
         }
+    }
+
+    /// Which ops of a page this follower may hear of at all.
+    async fn shown(&self, page: &Arc<FeedPage>) -> Result<Vec<bool>, Ended> {
+        let mut shown = match self.sight.own {
+            None => vec![true; page.ops.len()],
+            Some(own) => {
+                let house = self.claim.require(Right::Read).map_err(|_| Ended::Over)?;
+                let mut shown = house.readers.own(own, page.clone()).await?;
+                for (shown, op) in shown.iter_mut().zip(&page.ops) {
+                    *shown |= op.kind == Kind::SetTitle as u16;
+                }
+                shown
+            }
+        };
+        let about_grants = self.claim.carries(Right::Delegate) && self.sight.view.is_none();
+        for (shown, op) in shown.iter_mut().zip(&page.ops) {
+            *shown &= about_grants || !Kind::is_about_grants(op.kind);
+            if let Some(view) = self.sight.view {
+                *shown &= is_in(view, op)?;
+            }
+        }
+        Ok(shown)
     }
 
     /// Waits until the sink and the connection may be sent more. Of one connection only a few feeds are sent
     /// something at a time, so that many of them together do not outrun it.
     async fn room(&mut self) -> Result<FeedTurn, Ended> {
         let claim = self.claim.clone();
-        let mut revoked = std::pin::pin!(claim.standing().revoked());
+        let mut fell = std::pin::pin!(claim.standing().fell());
         while self.calls.len() >= FEED_CALLS_IN_FLIGHT_MAX {
             tokio::select! {
                 biased;
-                () = &mut revoked => return Err(Fallen::Revoked.into()),
+                why = &mut fell => return Err(why.into()),
                 stepped = self.step(None) => { stepped?; }
             }
         }
@@ -239,7 +268,7 @@ impl Feed {
         loop {
             tokio::select! {
                 biased;
-                () = &mut revoked => return Err(Fallen::Revoked.into()),
+                why = &mut fell => return Err(why.into()),
                 turn = &mut turn => return Ok(turn),
                 stepped = self.step(None), if !self.calls.is_empty() => { stepped?; }
             }
@@ -262,11 +291,13 @@ impl Feed {
     }
 
     /// Sends what the sink wished for of a page.
-    fn tell(&mut self, page: &FeedPage) -> Result<(), Ended> {
-        let about_grants = self.claim.carries(Right::Delegate);
-        let may_hear = |op: &LoggedOp| about_grants || !Kind::is_about_grants(op.kind);
-        let wanted: Vec<_> =
-            page.ops.iter().filter(|op| self.wish.wants(op) && may_hear(op)).collect();
+    fn tell(&mut self, page: &FeedPage, shown: &[bool]) -> Result<(), Ended> {
+        let wanted: Vec<_> = page
+            .ops
+            .iter()
+            .zip(shown)
+            .filter_map(|(op, shown)| (*shown && self.wish.wants(op)).then_some(op))
+            .collect();
         self.progress.place.set(page.through);
         self.progress.caught_up.set(false);
         if self.taking_in.as_ref().is_some_and(|(begun, _)| page.through >= begun.floor) {
@@ -283,11 +314,13 @@ impl Feed {
         to.set_through(page.through);
         let mut events = to.init_events(wanted.len() as u32);
         for (at, op) in (0..).zip(wanted) {
-            encode::event(op, self.stretch, events.reborrow().get(at)).map_err(|error| {
+            let to = events.reborrow().get(at);
+            encode::event(op, self.stretch, self.sight.view, to).map_err(|error| {
                 tracing::error!(%error, log = op.log.0, cursor = op.cursor.0, "an op cannot be told");
                 Ended::Unreadable
             })?;
         }
+        self.claim.standing().count_read();
         self.call(request.send().promise, Some(page.through));
         Ok(())
     }
@@ -308,7 +341,7 @@ impl Feed {
         loop {
             tokio::select! {
                 biased;
-                () = standing.revoked() => return Err(Fallen::Revoked.into()),
+                why = standing.fell() => return Err(why.into()),
                 // An error means that the engine is gone: the connection will be, too.
                 changed = changes.changed() => return changed.map_err(|_| Ended::Over),
                 beat = self.step(Some(longest)) => {
@@ -375,6 +408,21 @@ impl Feed {
             durable.save();
         }
     }
+}
+
+/// Whether a share shows an op.
+fn is_in(view: View, op: &LoggedOp) -> Result<bool, Ended> {
+    let said = Said::read(op.op_id, op.kind, op.version, &op.payload).map_err(|error| {
+        tracing::error!(%error, log = op.log.0, cursor = op.cursor.0, "an op cannot be read");
+        Ended::Unreadable
+    })?;
+    Ok(match said {
+        Said::MessagePut(_) => view.shows(op.cursor),
+        // However late it is taken away, what was shown is not shown any more.
+        Said::MessageRemoved(removed) => view.shows(removed.cursor),
+        Said::TitleSet(_) => true,
+        _ => false,
+    })
 }
 
 /// The place of a named subscription, and how far it is saved. One save at a time: whatever returns

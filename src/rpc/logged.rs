@@ -30,7 +30,7 @@ macro_rules! logged {
             let asked = params.get().and_then(|p| Ok((p.get_wish()?, p.get_sink()?)));
             let asked = decode::feed(asked).map_err(to_wire)?;
             drop(params);
-            let begun = super::feed::begin(&self.claim, $stretch(&self), asked).await?;
+            let begun = super::feed::begin(&self.claim, $stretch(&self), asked, None).await?;
             results.get().set_subscription(begun);
             Ok(())
         }

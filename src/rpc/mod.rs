@@ -21,6 +21,7 @@ mod project;
 mod root;
 mod scope;
 mod session;
+mod share;
 mod vat;
 mod writer;
 
@@ -30,7 +31,7 @@ use crate::clock::Clock;
 use crate::engine::{Engine, Refusal, Registered, Registering, Submission, Submitted};
 use crate::limits::Limits;
 use crate::model::feed::Stretch;
-use crate::model::ids::{LogId, RealmId, SubscriptionName};
+use crate::model::ids::{GrantKey, LogId, RealmId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader, Decision, Made, Outcome};
 use crate::model::registration::Registration;
 use crate::model::rights::Right;
@@ -90,18 +91,39 @@ impl OnItsWay {
     }
 }
 
+/// Which log a batch is for, and through which object it comes.
+#[derive(Clone, Copy)]
+struct Target {
+    log: LogId,
+    object: LogId,
+    /// Whether that object is good only for what was written under its own grant.
+    only_own: bool,
+}
+
+impl From<LogId> for Target {
+    fn from(log: LogId) -> Self {
+        Self { log, object: log, only_own: false }
+    }
+}
+
 /// Hands a batch to the engine, if the object carries the right. It is queued when this returns.
 fn submit(
     claim: &Claim,
-    right: Right,
-    log: LogId,
+    right: impl Into<Option<Right>>,
+    target: impl Into<Target>,
     header: BatchHeader,
     ops: Vec<Op>,
 ) -> capnp::Result<OnItsWay> {
-    let house = claim.require(right)?;
+    let house = match right.into() {
+        Some(right) => claim.require(right)?,
+        None => claim.house()?,
+    };
     let carried = claim.carry(ops.len()).map_err(to_wire)?;
     let under_way = claim.order().begin();
-    let submitted = house.engine.submit(Submission { grant: claim.grant(), log, header, ops });
+    let Target { log, object, only_own } = target.into();
+    let grant = claim.grant();
+    let submission = Submission { grant, log, object, only_own, header, ops };
+    let submitted = house.engine.submit(submission);
     Ok(OnItsWay { submitted, incarnation: house.incarnation, _under_way: under_way, carried })
 }
 
@@ -120,12 +142,13 @@ fn submit_for_object(
 /// Announces a run of a producer to the log of an object that may append. It is queued when this returns.
 fn register(
     claim: &Claim,
-    log: LogId,
+    target: impl Into<Target>,
     asked: Result<Registration, decode::Malformed>,
 ) -> capnp::Result<(Submitted<Registered>, u64)> {
     let registration = asked.map_err(to_wire)?;
     let house = claim.require(Right::Append)?;
-    let registering = Registering { grant: claim.grant(), log, registration };
+    let Target { log, object, .. } = target.into();
+    let registering = Registering { grant: claim.grant(), log, object, registration };
     Ok((house.engine.register(registering), house.incarnation))
 }
 
@@ -153,6 +176,22 @@ fn made(answer: Result<(Ack, Carried), Refusal>) -> capnp::Result<(Made, bool)> 
         (Some(Outcome::RepeatDropped), _) => Err(to_wire(Denied::ResultDropped)),
         (None, Some(stop)) => Err(to_wire(stop)),
         (None, None) => Err(impossible()),
+    }
+}
+
+/// The grant an op has made.
+fn grant_made((made, _): (Made, bool)) -> capnp::Result<GrantKey> {
+    match made {
+        Made::Grant(key) => Ok(key),
+        _ => Err(impossible()),
+    }
+}
+
+/// How many grants an op has cut.
+fn cut((made, _): (Made, bool)) -> capnp::Result<u64> {
+    match made {
+        Made::Cut(cut) => Ok(cut),
+        _ => Err(impossible()),
     }
 }
 

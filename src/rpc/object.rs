@@ -1,15 +1,15 @@
 //! `Object`: what every object offers besides its own methods.
 
 use super::error::to_wire;
-use super::scope::Claim;
-use super::{House, decode, encode, made, project, root, session, submit};
+use super::scope::{Claim, Powers};
+use super::{House, cut, decode, encode, grant_made, made, project, root, session, share, submit};
 use crate::engine::Standing;
 use crate::model::grant::Held;
 use crate::model::ids::GrantKey;
 use crate::model::infos::ObjectKind;
 use crate::model::ledger::Made;
 use crate::model::rights::Right;
-use crate::model::sturdy_ref::SturdyRef;
+use crate::model::sturdy_ref::{Secret, SturdyRef};
 use crate::queries::{Granted, Object as Found};
 use crate::wire::bowline_capnp;
 use crate::wire::grant_capnp::object;
@@ -42,14 +42,36 @@ pub(super) async fn under(
 ) -> capnp::Result<(capnp::capability::Client, Granted)> {
     let standing = stand(house, key).await?;
     let granted = house.readers.granted(key).await.map_err(to_wire)?;
-    let claim =
-        claim.derive_under(key, granted.grant.authority.rights, standing).map_err(to_wire)?;
-    let object = match granted.object.clone() {
-        Found::Root => root::client(claim).client,
-        Found::Project(key) => project::client(claim, key).client,
-        Found::Session(key) => session::client(claim, key).client,
-    };
+    let powers = Powers::from(&granted.grant.authority);
+    let claim = claim.derive_under(key, powers, standing).map_err(to_wire)?;
+    let (_, object) = client(claim, granted.object.clone());
     Ok((object, granted))
+}
+
+/// The live object for what a grant is for, and what kind it is.
+pub(super) fn client(
+    claim: Claim,
+    object: Found,
+) -> (bowline_capnp::ObjectKind, capnp::capability::Client) {
+    match object {
+        Found::Root => (kind(ObjectKind::Root), root::client(claim).client),
+        Found::Project(key) => (kind(ObjectKind::Project), project::client(claim, key).client),
+        Found::Session(key) => (kind(ObjectKind::Session), session::client(claim, key).client),
+        Found::Share(key) => (kind(ObjectKind::Share), share::client(claim, key).client),
+    }
+}
+
+/// The ref for a grant that was made, once that is known to be its holder's.
+pub(super) async fn ref_for(
+    claim: &Claim,
+    house: &House,
+    key: GrantKey,
+    secret: Secret,
+) -> capnp::Result<(SturdyRef, Granted)> {
+    let granted = house.readers.granted(key).await.map_err(to_wire)?;
+    claim.house()?;
+    let sturdy_ref = SturdyRef { address: house.address.clone(), grant: granted.grant.id, secret };
+    Ok((sturdy_ref, granted))
 }
 
 impl<T: Object> object::Server for T {
@@ -109,11 +131,9 @@ impl<T: Object> object::Server for T {
         async move {
             let (submitted, secret, house) = submitted?;
             let key = grant_made(made(submitted.answer().await)?)?;
-            let granted = self.claim().ask(house.readers.granted(key)).await?;
-            let grant = granted.grant.id;
-            let sturdy_ref = SturdyRef { address: house.address.clone(), grant, secret };
+            let (sturdy_ref, granted) = ref_for(self.claim(), &house, key, secret).await?;
             let mut results = results.get();
-            results.set_grant(&grant.0);
+            results.set_grant(&granted.grant.id.0);
             results.set_ref(sturdy_ref.reveal().as_str());
             Ok(())
         }
@@ -150,12 +170,38 @@ impl<T: Object> object::Server for T {
         });
         drop(params);
         async move {
-            let (Made::Cut(cut), _) = made(submitted?.answer().await)? else {
-                return Err(super::impossible());
-            };
-            results.get().set_cut(cut);
+            results.get().set_cut(cut(made(submitted?.answer().await)?)?);
             Ok(())
         }
+    }
+
+    async fn audit(
+        self: Rc<Self>,
+        params: object::AuditParams,
+        mut results: object::AuditResults,
+    ) -> capnp::Result<()> {
+        let (filter, page) = decode::audit(params.get()).map_err(to_wire)?;
+        drop(params);
+        let claim = self.claim();
+        let _turn = claim.turn().await;
+        claim.order().settled().await;
+        let house = claim.require(Right::Delegate)?;
+        // What was refused a moment ago is to be seen. If it cannot be written down now, it will be.
+        if let Err(refusal) = house.engine.write_notes().await {
+            tracing::debug!(%refusal, "refusals could not be written down yet");
+        }
+        let granted = claim.ask(house.readers.granted(claim.grant())).await?;
+        let operator = granted.grant.parent.is_none() && self.held().kind == ObjectKind::Root;
+        let scope = (!operator).then_some(claim.grant());
+        let (found, head) = claim.ask(house.readers.audit(scope, filter, page)).await?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        encode::audit_head(&head, results.reborrow().init_head());
+        let mut list = results.init_entries(found.items.len() as u32);
+        for (at, told) in (0..).zip(&found.items) {
+            encode::audit_entry(told, list.reborrow().get(at));
+        }
+        Ok(())
     }
 
     fn bump_epoch(
@@ -179,18 +225,12 @@ impl<T: Object> object::Server for T {
     }
 }
 
-fn grant_made((made, _): (Made, bool)) -> capnp::Result<GrantKey> {
-    match made {
-        Made::Grant(key) => Ok(key),
-        _ => Err(super::impossible()),
-    }
-}
-
 /// The kind of an object, on the wire.
 pub(super) fn kind(kind: ObjectKind) -> bowline_capnp::ObjectKind {
     match kind {
         ObjectKind::Root => bowline_capnp::ObjectKind::Root,
         ObjectKind::Project => bowline_capnp::ObjectKind::Project,
         ObjectKind::Session => bowline_capnp::ObjectKind::Session,
+        ObjectKind::Share => bowline_capnp::ObjectKind::Share,
     }
 }

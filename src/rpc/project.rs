@@ -4,11 +4,13 @@ use super::error::to_wire;
 use super::logged::logged;
 use super::object::Object;
 use super::scope::Claim;
-use super::{decode, encode, made, session, submit_for_object};
+use super::share::shared;
+use super::{decode, encode, made, session, share, submit_for_object};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, ProjectKey};
 use crate::model::ledger::Made;
+use crate::model::rights::Right;
 use crate::wire::root_capnp::project;
 use std::rc::Rc;
 
@@ -18,7 +20,7 @@ struct Project {
 }
 
 pub(super) fn client(claim: Claim, key: ProjectKey) -> project::Client {
-    capnp_rpc::new_client(Project { claim, key })
+    capnp_rpc::new_client(Project { claim: claim.about(key.log), key })
 }
 
 impl Object for Project {
@@ -99,4 +101,5 @@ impl project::Server for Project {
     }
 
     logged!(project, |it: &Rc<Self>| it.key.log, |it: &Rc<Self>| Stretch::Project(it.key.log));
+    shared!(project, |it: &Rc<Self>| Stretch::Project(it.key.log));
 }

@@ -4,7 +4,8 @@ use super::error::to_wire;
 use super::logged::logged;
 use super::object::Object;
 use super::scope::Claim;
-use super::{decode, encode, made, project, submit, submit_for_object};
+use super::share::shared;
+use super::{cut, decode, encode, grant_made, made, project, share, submit, submit_for_object};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::ids::LogId;
@@ -87,6 +88,7 @@ impl root::Server for Root {
     }
 
     logged!(root, |_: &Rc<Self>| LogId::ROOT, |_: &Rc<Self>| Stretch::Server);
+    shared!(root, |_: &Rc<Self>| Stretch::Server);
 
     fn revoke_actor(
         self: Rc<Self>,
@@ -99,10 +101,7 @@ impl root::Server for Root {
             });
         drop(params);
         async move {
-            let (Made::Cut(cut), _) = made(submitted?.answer().await)? else {
-                return Err(super::impossible());
-            };
-            results.get().set_cut(cut);
+            results.get().set_cut(cut(made(submitted?.answer().await)?)?);
             Ok(())
         }
     }
@@ -121,15 +120,13 @@ impl root::Server for Root {
         drop(params);
         async move {
             let (submitted, secret, house) = submitted?;
-            let (Made::Grant(key), _) = made(submitted.answer().await)? else {
-                return Err(super::impossible());
-            };
+            let key = grant_made(made(submitted.answer().await)?)?;
             // This object is dead by now, but whoever asked is to have the new ref.
             let granted = house.readers.granted(key).await.map_err(to_wire)?;
             let rotated =
                 SturdyRef { address: house.address.clone(), grant: granted.grant.id, secret };
             // A late repeat must not put a ref into the file that was rotated away since.
-            if granted.in_force.is_some() {
+            if granted.in_force.is_ok() {
                 (house.keep_root_ref)(rotated.clone()).await;
             }
             results.get().set_ref(rotated.reveal().as_str());

@@ -9,13 +9,15 @@ use super::House;
 use super::error::{Denied, to_wire};
 use super::feed;
 use super::order::Order;
-use crate::engine::{LiveLog, Standing};
+use crate::engine::{Denial, LiveLog, Standing};
 use crate::limits::{
     ACKS_AT_ONCE_MAX, FEED_PAGES_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX,
     REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX, WRONG_REF_PAUSE_MS, WRONG_REF_PAUSE_MS_MAX,
     WRONG_REFS_FREE,
 };
-use crate::model::code::Code;
+use crate::model::caveats::Caveats;
+use crate::model::code::{Code, Coded};
+use crate::model::grant::Authority;
 use crate::model::ids::{GrantKey, LogId};
 use crate::model::rights::{Right, Rights};
 use crate::queries::QueryError;
@@ -133,6 +135,19 @@ impl Scope {
     }
 }
 
+/// What an object may do, and for what.
+#[derive(Clone)]
+pub(super) struct Powers {
+    rights: Rights,
+    caveats: Rc<Caveats>,
+}
+
+impl From<&Authority> for Powers {
+    fn from(authority: &Authority) -> Self {
+        Self { rights: authority.rights, caveats: Rc::new(authority.caveats.clone()) }
+    }
+}
+
 /// An object's claim: under which grant it acts, what it may do, and its place among the objects of
 /// its connection.
 pub(super) struct Claim {
@@ -140,8 +155,10 @@ pub(super) struct Claim {
     number: u64,
     order: Rc<Order>,
     grant: GrantKey,
-    rights: Rights,
+    powers: Powers,
     standing: Arc<Standing>,
+    /// The object itself, for the audit trail.
+    about: LogId,
 }
 
 impl Claim {
@@ -149,7 +166,7 @@ impl Claim {
     pub(super) fn new(
         scope: &Rc<Scope>,
         grant: GrantKey,
-        rights: Rights,
+        powers: Powers,
         standing: Arc<Standing>,
     ) -> Result<Self, Denied> {
         let held = scope.objects.get();
@@ -162,29 +179,55 @@ impl Claim {
         }
         let number = scope.claims.get();
         scope.claims.set(number + 1);
-        Ok(Self { scope: scope.clone(), number, order: Rc::default(), grant, rights, standing })
+        let (scope, order, about) = (scope.clone(), Rc::default(), LogId::ROOT);
+        Ok(Self { scope, number, order, grant, powers, standing, about })
+    }
+
+    /// The same for an object that is known.
+    pub(super) fn about(self, log: LogId) -> Self {
+        // A claim has a drop of its own, so its parts cannot be moved into another one.
+        let mut claim = self;
+        claim.about = log;
+        claim
     }
 
     /// A place for an object reached through this one, with the same authority.
     pub(super) fn derive(&self) -> Result<Self, Denied> {
-        self.derive_under(self.grant, self.rights, self.standing.clone())
+        let derived = self.derive_under(self.grant, self.powers.clone(), self.standing.clone());
+        derived.map(|derived| derived.about(self.about))
     }
 
     /// A place for an object reached through this one, under a grant of its own.
     pub(super) fn derive_under(
         &self,
         grant: GrantKey,
-        rights: Rights,
+        powers: Powers,
         standing: Arc<Standing>,
     ) -> Result<Self, Denied> {
-        Self::new(&self.scope, grant, rights, standing)
+        Self::new(&self.scope, grant, powers, standing)
     }
 
     /// The server, if the grant still stands.
     pub(super) fn house(&self) -> Result<Rc<House>, capnp::Error> {
         let house = self.scope.house().map_err(to_wire)?;
-        self.standing.check(|| house.clock.now_ms()).map_err(to_wire)?;
-        Ok(house)
+        match self.standing.check(|| house.clock.now_ms()) {
+            Ok(()) => Ok(house),
+            Err(fallen) => {
+                self.denied(&house, fallen.code(), None);
+                Err(to_wire(fallen))
+            }
+        }
+    }
+
+    /// Notes that somebody was refused.
+    fn denied(&self, house: &House, code: Code, missing: Option<Right>) {
+        let granted = Some(self.grant);
+        house.engine.deny(Denial {
+            granted,
+            log: Some(self.about),
+            missing,
+            ..Denial::of_stranger(code)
+        });
     }
 
     /// Waits for the answer to a question. Whoever lost the authority meanwhile does not get it.
@@ -194,12 +237,23 @@ impl Claim {
     ) -> capnp::Result<T> {
         let answer = question.await;
         self.house()?;
+        self.standing.count_read();
         answer.map_err(to_wire)
     }
 
     /// Whether this object carries a right, for what is told and not for what is done.
     pub(super) fn carries(&self, right: Right) -> bool {
-        self.rights.contains(right)
+        self.powers.rights.contains(right)
+    }
+
+    /// For what it may be used.
+    pub(super) fn caveats(&self) -> &Caveats {
+        &self.powers.caveats
+    }
+
+    /// The grant whose messages alone it may see, if it is so.
+    pub(super) fn own_only(&self) -> Option<GrantKey> {
+        self.powers.caveats.only_own.then_some(self.grant)
     }
 
     /// What is shared by all who hold something under the same grant.
@@ -210,9 +264,12 @@ impl Claim {
     /// The server, if this object may do that.
     pub(super) fn require(&self, right: Right) -> Result<Rc<House>, capnp::Error> {
         let house = self.house()?;
-        match self.rights.contains(right) {
+        match self.powers.rights.contains(right) {
             true => Ok(house),
-            false => Err(to_wire(Denied::Right(right))),
+            false => {
+                self.denied(&house, Code::NotPermitted, Some(right));
+                Err(to_wire(Denied::Right(right)))
+            }
         }
     }
 

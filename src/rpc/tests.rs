@@ -1,19 +1,20 @@
 //! Authority at the door: every method against every right, and the end of a connection's scope.
 
+use super::scope::Powers;
 use super::*;
 use crate::clock::SystemClock;
 use crate::model::grant::Authority;
-use crate::model::ids::{GrantId, OpId};
+use crate::model::ids::{GrantId, OpId, ShareId};
 use crate::model::infos::ObjectKind;
 use crate::model::rights::Rights;
 use crate::model::sturdy_ref::{Secret, SturdyRef};
-use crate::queries::Shown;
+use crate::queries::{Showing, Shown};
 use crate::store::{Store, grants, meta};
 use crate::wire::bowline_capnp::{op_header, registration, vat};
 use crate::wire::feed_capnp::sink;
 use crate::wire::grant_capnp::object;
 use crate::wire::root_capnp::{project, root};
-use crate::wire::session_capnp::session;
+use crate::wire::session_capnp::{session, share};
 use capnp::capability::{FromClientHook, Promise};
 use futures::future::LocalBoxFuture;
 use std::cell::RefCell;
@@ -74,7 +75,7 @@ fn inside() -> Inside {
                 label: "test",
                 actor: "",
                 parent: None,
-                claim: false,
+                terms: grants::RefTerms::default(),
             };
             grants::create(&tx, &grant, 1).unwrap();
             (rights, sturdy_ref)
@@ -96,6 +97,10 @@ fn inside() -> Inside {
         keep_root_ref: Arc::new(|_| Box::pin(async {})),
     };
     Inside { house: Rc::new(house), _dir: dir, granted }
+}
+
+fn powers(rights: Rights) -> Powers {
+    Powers::from(&Authority { rights, ..Authority::of_operator() })
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -143,8 +148,39 @@ fn create_session(
     request
 }
 
+fn open_share(
+    session: &session::Client,
+    n: u8,
+) -> capnp::capability::Request<session::share_params::Owned, session::share_results::Owned> {
+    let mut request = session.share_request();
+    header(request.get().init_op(), n);
+    request.get().set_seed(&[n; 32]);
+    request
+}
+
+/// A claim to everything.
+async fn all_claim(inside: &Inside, scope: &Rc<Scope>) -> Claim {
+    let sturdy_ref = inside.granted.last().unwrap().1.clone();
+    let grant = granted_by(inside, sturdy_ref).await;
+    Claim::new(scope, grant, powers(Rights::all()), inside.house.engine.stand(grant)).ok().unwrap()
+}
+
+async fn granted_by(inside: &Inside, sturdy_ref: SturdyRef) -> GrantKey {
+    let (own_ref, shown_for, key, now_ms) = (None, Shown::Ref, VerifierKey(KEY), 1);
+    let showing = Showing { sturdy_ref, own_ref, shown_for, key, now_ms };
+    inside.house.readers.redeem(showing).await.unwrap().unwrap().grant
+}
+
 type Outcome = Promise<(), capnp::Error>;
-type Try = fn(&root::Client, &project::Client, &session::Client, u8) -> Outcome;
+type Try = fn(&Held, u8) -> Outcome;
+
+/// One object of each kind, all under the same grant.
+struct Held {
+    root: root::Client,
+    project: project::Client,
+    session: session::Client,
+    share: share::Client,
+}
 
 macro_rules! sent {
     ($request:expr) => {{
@@ -155,68 +191,84 @@ macro_rules! sent {
 
 /// Every method of every object with authority, and the right it needs. `Vat` has none to check.
 const METHODS: &[(&str, Option<Right>, Try)] = &[
-    ("Root.openProject", Some(Right::Append), |root, _, _, n| sent!(open_project(root, n))),
-    ("Root.project", Some(Right::Read), |root, _, _, _| {
+    ("Root.openProject", Some(Right::Append), |Held { root, .. }, n| sent!(open_project(root, n))),
+    ("Root.project", Some(Right::Read), |Held { root, .. }, _| {
         let mut request = root.project_request();
         request.get().set_id("p");
         sent!(request)
     }),
-    ("Root.projects", Some(Right::Read), |root, _, _, _| sent!(root.projects_request())),
-    ("Root.register", Some(Right::Append), |root, _, _, n| {
+    ("Root.projects", Some(Right::Read), |Held { root, .. }, _| sent!(root.projects_request())),
+    ("Root.register", Some(Right::Append), |Held { root, .. }, n| {
         let mut request = root.register_request();
         registration(request.get().init_registration(), n);
         sent!(request)
     }),
-    ("Root.feed", Some(Right::Read), |root, _, _, _| {
+    ("Root.feed", Some(Right::Read), |Held { root, .. }, _| {
         let mut request = root.feed_request();
         request.get().set_sink(deaf());
         sent!(request)
     }),
-    ("Root.forgetSubscription", Some(Right::Read), |root, _, _, _| {
+    ("Root.forgetSubscription", Some(Right::Read), |Held { root, .. }, _| {
         let mut request = root.forget_subscription_request();
         request.get().set_name("n");
         sent!(request)
     }),
-    ("Root.revokeActor", Some(Right::Admin), |root, _, _, n| {
+    ("Root.revokeActor", Some(Right::Admin), |Held { root, .. }, n| {
         let mut request = root.revoke_actor_request();
         header(request.get().init_op(), n.wrapping_add(140));
         request.get().set_actor("nobody");
         sent!(request)
     }),
-    ("Root.rotate", Some(Right::Admin), |root, _, _, n| {
+    ("Root.rotate", Some(Right::Admin), |Held { root, .. }, n| {
         let mut request = root.rotate_request();
         header(request.get().init_op(), n.wrapping_add(160));
         // Too short, so that the root the other methods are tried on lives on.
         request.get().set_seed(&[n; 31]);
         sent!(request)
     }),
-    ("Project.info", Some(Right::Read), |_, project, _, _| sent!(project.info_request())),
-    ("Project.createSession", Some(Right::Append), |_, project, _, n| {
+    ("Root.shares", Some(Right::Share), |Held { root, .. }, _| sent!(root.shares_request())),
+    ("Root.sharing", Some(Right::Share), |Held { root, .. }, _| {
+        let mut request = root.sharing_request();
+        request.get().set_id("s");
+        sent!(request)
+    }),
+    ("Project.info", Some(Right::Read), |Held { project, .. }, _| sent!(project.info_request())),
+    ("Project.createSession", Some(Right::Append), |Held { project, .. }, n| {
         sent!(create_session(project, n.wrapping_add(100)))
     }),
-    ("Project.session", Some(Right::Read), |_, project, _, _| {
+    ("Project.session", Some(Right::Read), |Held { project, .. }, _| {
         let mut request = project.session_request();
         request.get().set_id("s");
         sent!(request)
     }),
-    ("Project.sessions", Some(Right::Read), |_, project, _, _| sent!(project.sessions_request())),
-    ("Project.register", Some(Right::Append), |_, project, _, n| {
+    ("Project.sessions", Some(Right::Read), |Held { project, .. }, _| {
+        sent!(project.sessions_request())
+    }),
+    ("Project.register", Some(Right::Append), |Held { project, .. }, n| {
         let mut request = project.register_request();
         registration(request.get().init_registration(), n);
         sent!(request)
     }),
-    ("Project.feed", Some(Right::Read), |_, project, _, _| {
+    ("Project.feed", Some(Right::Read), |Held { project, .. }, _| {
         let mut request = project.feed_request();
         request.get().set_sink(deaf());
         sent!(request)
     }),
-    ("Project.forgetSubscription", Some(Right::Read), |_, project, _, _| {
+    ("Project.forgetSubscription", Some(Right::Read), |Held { project, .. }, _| {
         let mut request = project.forget_subscription_request();
         request.get().set_name("n");
         sent!(request)
     }),
-    ("Session.info", Some(Right::Read), |_, _, session, _| sent!(session.info_request())),
-    ("Session.append", Some(Right::Append), |_, _, session, n| {
+    ("Project.shares", Some(Right::Share), |Held { project, .. }, _| {
+        sent!(project.shares_request())
+    }),
+    ("Project.sharing", Some(Right::Share), |Held { project, .. }, _| {
+        let mut request = project.sharing_request();
+        request.get().set_id("s");
+        sent!(request)
+    }),
+    ("Session.info", Some(Right::Read), |Held { session, .. }, _| sent!(session.info_request())),
+    ("Session.append", Some(Right::Append), |Held { session, .. }, n| {
         let mut request = session.append_request();
         let mut batch = request.get().init_batch();
         batch.set_producer(&[n; 16]);
@@ -227,25 +279,100 @@ const METHODS: &[(&str, Option<Right>, Try)] = &[
         op.init_put_message();
         sent!(request)
     }),
-    ("Session.messages", Some(Right::Read), |_, _, session, _| sent!(session.messages_request())),
-    ("Session.register", Some(Right::Append), |_, _, session, n| {
+    ("Session.messages", Some(Right::Read), |Held { session, .. }, _| {
+        sent!(session.messages_request())
+    }),
+    ("Session.register", Some(Right::Append), |Held { session, .. }, n| {
         let mut request = session.register_request();
         registration(request.get().init_registration(), n);
         sent!(request)
     }),
-    ("Session.writer", Some(Right::Append), |_, _, session, n| sent!(writer(session, n))),
-    ("Session.feed", Some(Right::Read), |_, _, session, _| {
+    ("Session.writer", Some(Right::Append), |Held { session, .. }, n| sent!(writer(session, n))),
+    ("Session.feed", Some(Right::Read), |Held { session, .. }, _| {
         let mut request = session.feed_request();
         request.get().set_sink(deaf());
         sent!(request)
     }),
-    ("Session.forgetSubscription", Some(Right::Read), |_, _, session, _| {
+    ("Session.forgetSubscription", Some(Right::Read), |Held { session, .. }, _| {
         let mut request = session.forget_subscription_request();
         request.get().set_name("n");
         sent!(request)
     }),
+    ("Session.delegate", Some(Right::Delegate), |Held { session, .. }, n| {
+        let mut request = session.delegate_request();
+        header(request.get().init_op(), n.wrapping_add(20));
+        request.get().set_seed(&[n; 32]);
+        sent!(request)
+    }),
+    ("Session.delegations", Some(Right::Delegate), |Held { session, .. }, _| {
+        sent!(session.delegations_request())
+    }),
+    ("Session.child", Some(Right::Read), |Held { session, .. }, _| {
+        let mut request = session.child_request();
+        request.get().set_id("s");
+        sent!(request)
+    }),
+    ("Session.heartbeat", None, |Held { session, .. }, _| sent!(session.heartbeat_request())),
+    ("Session.complete", None, |Held { session, .. }, n| {
+        let mut request = session.complete_request();
+        header(request.get().init_op(), n.wrapping_add(30));
+        sent!(request)
+    }),
+    ("Session.share", Some(Right::Share), |Held { session, .. }, n| {
+        let mut request = session.share_request();
+        header(request.get().init_op(), n.wrapping_add(40));
+        request.get().set_seed(&[n; 32]);
+        // A wish that makes no sense: otherwise the right that is handed on would have to be there, too.
+        let mut draft = request.get().init_share();
+        draft.set_append(true);
+        draft.set_up_to("m");
+        sent!(request)
+    }),
+    ("Session.shares", Some(Right::Share), |Held { session, .. }, _| {
+        sent!(session.shares_request())
+    }),
+    ("Session.sharing", Some(Right::Share), |Held { session, .. }, _| {
+        let mut request = session.sharing_request();
+        request.get().set_id("s");
+        sent!(request)
+    }),
+    ("Share.info", Some(Right::Read), |Held { share, .. }, _| sent!(share.info_request())),
+    ("Share.read", Some(Right::Read), |Held { share, .. }, _| sent!(share.read_request())),
+    ("Share.feed", Some(Right::Read), |Held { share, .. }, _| {
+        let mut request = share.feed_request();
+        request.get().set_sink(deaf());
+        sent!(request)
+    }),
+    ("Share.appendOps", Some(Right::Append), |Held { share, .. }, n| {
+        let mut request = share.append_ops_request();
+        let mut batch = request.get().init_batch();
+        batch.set_producer(&[n.wrapping_add(60); 16]);
+        batch.set_producer_epoch(1);
+        batch.set_first_seq(1);
+        let mut op = request.get().init_ops(1).get(0);
+        op.set_op_id(&[n.wrapping_add(60); 16]);
+        op.init_put_message();
+        sent!(request)
+    }),
+    ("Share.register", Some(Right::Append), |Held { share, .. }, n| {
+        let mut request = share.register_request();
+        registration(request.get().init_registration(), n.wrapping_add(70));
+        sent!(request)
+    }),
+    ("Share.forgetSubscription", Some(Right::Read), |Held { share, .. }, _| {
+        let mut request = share.forget_subscription_request();
+        request.get().set_name("n");
+        sent!(request)
+    }),
+    ("Share.unpublish", Some(Right::Share), |Held { share, .. }, n| {
+        let mut request = share.unpublish_request();
+        header(request.get().init_op(), n.wrapping_add(80));
+        // Under an epoch that never was, so that the share the others are tried on lives on.
+        request.get().get_op().unwrap().set_capability_epoch(99);
+        sent!(request)
+    }),
     // A streaming call says only that more may be sent; the one behind it hears what became of it.
-    ("Writer.write", Some(Right::Append), |_, _, session, n| {
+    ("Writer.write", Some(Right::Append), |Held { session, .. }, n| {
         let writer = writer(session, n).send().pipeline.get_writer();
         let mut request = writer.write_request();
         let mut op = request.get().init_op();
@@ -257,39 +384,42 @@ const METHODS: &[(&str, Option<Right>, Try)] = &[
             writer.flush_request().send().promise.await.map(|_| ())
         })
     }),
-    ("Writer.flush", Some(Right::Append), |_, _, session, n| {
+    ("Writer.flush", Some(Right::Append), |Held { session, .. }, n| {
         sent!(writer(session, n).send().pipeline.get_writer().flush_request())
     }),
-    ("Subscription.status", Some(Right::Read), |_, _, session, _| {
+    ("Subscription.status", Some(Right::Read), |Held { session, .. }, _| {
         let mut request = session.feed_request();
         request.get().set_sink(deaf());
         sent!(request.send().pipeline.get_subscription().status_request())
     }),
-    ("Object.describe", None, |_, _, session, _| sent!(object(session).describe_request())),
-    ("Object.attenuate", Some(Right::Delegate), |_, _, session, n| {
+    ("Object.describe", None, |Held { session, .. }, _| sent!(object(session).describe_request())),
+    ("Object.attenuate", Some(Right::Delegate), |Held { session, .. }, n| {
         let mut request = object(session).attenuate_request();
         header(request.get().init_op(), n.wrapping_add(110));
         sent!(request)
     }),
-    ("Object.save", Some(Right::Delegate), |_, _, session, n| {
+    ("Object.save", Some(Right::Delegate), |Held { session, .. }, n| {
         let mut request = object(session).save_request();
         header(request.get().init_op(), n.wrapping_add(120));
         request.get().set_seed(&[n; 32]);
         sent!(request)
     }),
-    ("Object.grants", Some(Right::Delegate), |_, _, session, _| {
+    ("Object.grants", Some(Right::Delegate), |Held { session, .. }, _| {
         sent!(object(session).grants_request())
     }),
-    ("Object.revoke", Some(Right::Delegate), |_, _, session, n| {
+    ("Object.revoke", Some(Right::Delegate), |Held { session, .. }, n| {
         let mut request = object(session).revoke_request();
         header(request.get().init_op(), n.wrapping_add(130));
         request.get().set_grant(&[99; 16]);
         sent!(request)
     }),
-    ("Object.bumpEpoch", Some(Right::Admin), |_, _, session, n| {
+    ("Object.bumpEpoch", Some(Right::Admin), |Held { session, .. }, n| {
         let mut request = object(session).bump_epoch_request();
         header(request.get().init_op(), n.wrapping_add(150));
         sent!(request)
+    }),
+    ("Object.audit", Some(Right::Delegate), |Held { session, .. }, _| {
+        sent!(object(session).audit_request())
     }),
 ];
 
@@ -344,23 +474,25 @@ fn every_method_needs_its_right_and_nothing_else() {
             .await;
         let session_id = found.unwrap().items.remove(0).id;
         let session_key = inside.house.readers.session(project_key.log, session_id).await.unwrap();
+        let session = super::session::client(all_claim(&inside, &scope).await, session_key.clone());
+        open_share(&session, 202).send().promise.await.unwrap();
+        let share_id = ShareId::made_by(OpId([202; 16]));
+        let share_key = inside.house.readers.sharing(Stretch::Server, share_id).await.unwrap();
 
         for ((rights, sturdy_ref), n) in inside.granted.iter().zip(1u8..) {
-            let found = inside
-                .house
-                .readers
-                .redeem(sturdy_ref.clone(), VerifierKey(KEY), Shown::Ref, 1)
-                .await;
-            let grant = found.unwrap().unwrap().grant;
+            let grant = granted_by(&inside, sturdy_ref.clone()).await;
             let claim = || {
                 let standing = inside.house.engine.stand(grant);
-                Claim::new(&scope, grant, *rights, standing).ok().unwrap()
+                Claim::new(&scope, grant, powers(*rights), standing).ok().unwrap()
             };
-            let root = super::root::client(claim());
-            let project = super::project::client(claim(), project_key.clone());
-            let session = super::session::client(claim(), session_key.clone());
+            let held = Held {
+                root: super::root::client(claim()),
+                project: super::project::client(claim(), project_key.clone()),
+                session: super::session::client(claim(), session_key.clone()),
+                share: super::share::client(claim(), share_key.clone()),
+            };
             for (name, right, attempt) in METHODS {
-                let denied = match attempt(&root, &project, &session, n).await {
+                let denied = match attempt(&held, n).await {
                     Ok(()) => false,
                     Err(error) => error.extra.contains("bowline/not-permitted"),
                 };
@@ -407,15 +539,18 @@ fn when_the_connection_is_over_every_object_says_so_and_keeps_nothing_alive() {
         let answer = create_session(&project, 201).send().promise.await.unwrap();
         let session = answer.get().unwrap().get_session().unwrap();
         session.info_request().send().promise.await.unwrap();
-        let held = Rc::strong_count(&inside.house);
+        let answer = open_share(&session, 202).send().promise.await.unwrap();
+        let share = answer.get().unwrap().get_share().unwrap();
+        let kept = Rc::strong_count(&inside.house);
         scope.close();
-        assert_eq!(Rc::strong_count(&inside.house), held - 1);
+        assert_eq!(Rc::strong_count(&inside.house), kept - 1);
+        let held = Held { root, project, session, share };
         let over = |name: &str, error: capnp::Error| {
             assert!(error.extra.contains("bowline/connection-over"), "{name}: {error}");
             assert_eq!(error.kind, capnp::ErrorKind::Disconnected);
         };
         for (name, _, attempt) in METHODS {
-            over(name, attempt(&root, &project, &session, 1).await.unwrap_err());
+            over(name, attempt(&held, 1).await.unwrap_err());
         }
         let vat: vat::Client = FromClientHook::new(bootstrap(scope.clone()).hook);
         over("Vat.hello", vat.hello_request().send().promise.await.err().unwrap());
@@ -434,9 +569,21 @@ fn a_lesser_object_cannot_be_cast_to_a_greater_one() {
         let project = open_project(&root, 200).send().pipeline.get_project();
         let answer = create_session(&project, 201).send().promise.await.unwrap();
         let session = answer.get().unwrap().get_session().unwrap();
+        let share = open_share(&session, 202).send().promise.await.unwrap();
+        let share = share.get().unwrap().get_share().unwrap();
+        let writer = writer(&session, 3).send().pipeline.get_writer();
+        let refused = async |error: Option<capnp::Error>| {
+            let error = error.unwrap();
+            assert_eq!(error.kind, capnp::ErrorKind::Unimplemented, "{error}");
+        };
         let as_root: root::Client = session.client.cast_to();
-        let error = as_root.projects_request().send().promise.await.err().unwrap();
-        assert_eq!(error.kind, capnp::ErrorKind::Unimplemented, "{error}");
+        refused(as_root.projects_request().send().promise.await.err()).await;
+        let as_session: session::Client = share.client.cast_to();
+        refused(as_session.info_request().send().promise.await.err()).await;
+        let as_session: session::Client = writer.client.clone().cast_to();
+        refused(as_session.info_request().send().promise.await.err()).await;
+        let as_object: object::Client = FromClientHook::new(writer.client.hook);
+        refused(as_object.describe_request().send().promise.await.err()).await;
     });
 }
 
@@ -448,7 +595,7 @@ fn objects_are_counted_and_given_back() {
     let told = Rc::new(RefCell::new(Vec::new()));
     let scope = Scope::new(Rc::new(house), Telling(told.clone()));
     let key = crate::model::ids::GrantKey(1);
-    let claim = || Claim::new(&scope, key, Rights::all(), inside.house.engine.stand(key));
+    let claim = || Claim::new(&scope, key, powers(Rights::all()), inside.house.engine.stand(key));
     let (one, two) = (claim().ok().unwrap(), claim().ok().unwrap());
     assert!(matches!(claim(), Err(Denied::TooManyObjects)));
     drop(one);
@@ -464,7 +611,7 @@ fn ops_under_way_are_counted_and_given_back() {
     let scope = Scope::new(inside.house.clone(), Alone);
     let key = crate::model::ids::GrantKey(1);
     let standing = inside.house.engine.stand(key);
-    let claim = Claim::new(&scope, key, Rights::all(), standing).ok().unwrap();
+    let claim = Claim::new(&scope, key, powers(Rights::all()), standing).ok().unwrap();
     let most = claim.carry(crate::limits::OPS_IN_FLIGHT_MAX).ok().unwrap();
     assert!(matches!(claim.carry(1), Err(Denied::TooManyOps)));
     drop(most);

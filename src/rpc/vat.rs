@@ -1,13 +1,14 @@
 //! `Vat`: what a new connection starts with.
 
 use super::error::to_wire;
-use super::scope::{Claim, Scope};
-use super::{decode, encode, object, project, root, session};
-use crate::engine::Claiming;
-use crate::model::grant::{self, Noting};
+use super::scope::{Claim, Powers, Scope};
+use super::{House, decode, encode, object};
+use crate::engine::{Claiming, Denial};
+use crate::model::code::Coded;
+use crate::model::grant;
 use crate::model::sturdy_ref::{Secret, SturdyRef};
-use crate::queries::{Object, Shown};
-use crate::wire::bowline_capnp::{ObjectKind, vat};
+use crate::queries::{Redeemed, Showing, Shown};
+use crate::wire::bowline_capnp::vat;
 use std::rc::Rc;
 
 pub(super) struct Vat {
@@ -17,6 +18,27 @@ pub(super) struct Vat {
 impl Vat {
     pub(super) fn new(scope: Rc<Scope>) -> Self {
         Self { scope }
+    }
+
+    /// What a ref stands for. Whoever shows wrong ones is made to wait, and it is noted.
+    async fn look_up(
+        &self,
+        house: &House,
+        sturdy_ref: SturdyRef,
+        own_ref: Option<SturdyRef>,
+        shown_for: Shown,
+    ) -> capnp::Result<Redeemed> {
+        let (key, now_ms) = (house.verifier_key.clone(), house.clock.now_ms());
+        let showing = Showing { sturdy_ref, own_ref, shown_for, key, now_ms };
+        let found = house.readers.redeem(showing).await.map_err(to_wire)?;
+        if let Err(error) = &found {
+            house.engine.deny(Denial {
+                granted: error.held(),
+                shown: error.guessed(),
+                ..Denial::of_stranger(error.code())
+            });
+        }
+        self.scope.shown(found).await.map_err(to_wire)
     }
 }
 
@@ -37,33 +59,20 @@ impl vat::Server for Vat {
         params: vat::RedeemParams,
         mut results: vat::RedeemResults,
     ) -> capnp::Result<()> {
-        let sturdy_ref = decode::sturdy_ref(params.get()).map_err(to_wire)?;
+        let (sturdy_ref, own_ref) = decode::redeem(params.get()).map_err(to_wire)?;
         drop(params);
         let _turn = self.scope.turn_to_redeem().await;
         let house = self.scope.house().map_err(to_wire)?;
-
-        let now_ms = house.clock.now_ms();
-        let asked =
-            house.readers.redeem(sturdy_ref, house.verifier_key.clone(), Shown::Ref, now_ms).await;
-        let found = self.scope.shown(asked.map_err(to_wire)?).await.map_err(to_wire)?;
+        let found = self.look_up(&house, sturdy_ref, own_ref, Shown::Ref).await?;
         let standing = object::stand(&house, found.grant).await?;
-        let claim =
-            Claim::new(&self.scope, found.grant, found.rights, standing).map_err(to_wire)?;
-        match found.found.authority.noting(found.found.last_used_at_ms, now_ms) {
-            Noting::Counted => {
-                house.engine.redeem(found.grant).answer().await.map_err(to_wire)?;
-            }
-            // Nobody waits for it.
-            Noting::Noted => drop(house.engine.redeem(found.grant)),
-            Noting::Nothing => {}
-        }
+        let powers = Powers::from(&found.authority);
+        let claim = Claim::new(&self.scope, found.grant, powers, standing).map_err(to_wire)?;
+        // Nobody holds an object the audit trail does not know of.
+        house.engine.redeem(found.grant).answer().await.map_err(to_wire)?;
+        claim.house()?;
 
         let mut results = results.get();
-        let (kind, object) = match found.object {
-            Object::Root => (ObjectKind::Root, root::client(claim).client),
-            Object::Project(key) => (ObjectKind::Project, project::client(claim, key).client),
-            Object::Session(key) => (ObjectKind::Session, session::client(claim, key).client),
-        };
+        let (kind, object) = object::client(claim, found.object);
         results.set_kind(kind);
         results.set_epoch(found.epoch);
         results.init_object().set_as_capability(object.hook);
@@ -80,10 +89,8 @@ impl vat::Server for Vat {
         let _turn = self.scope.turn_to_redeem().await;
         let house = self.scope.house().map_err(to_wire)?;
         let (address, key) = (house.address.clone(), house.verifier_key.clone());
-        let asked =
-            house.readers.redeem(sturdy_ref, key.clone(), Shown::Claim, house.clock.now_ms()).await;
-        let found = self.scope.shown(asked.map_err(to_wire)?).await.map_err(to_wire)?;
-        let secret = Secret::from_seed(&seed, grant::claimed(found.found.id), &key);
+        let found = self.look_up(&house, sturdy_ref, None, Shown::Claim).await?;
+        let secret = Secret::from_seed(&seed, grant::claimed(found.id), &key);
         let claiming = Claiming { claim: found.grant, verifier: secret.verifier(&key) };
         let grant = house.engine.claim(claiming).answer().await.map_err(to_wire)?;
         results.get().set_ref(SturdyRef { address, grant, secret }.reveal().as_str());

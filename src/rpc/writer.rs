@@ -157,7 +157,7 @@ impl Stream {
             let (header, number) = (state.header, state.begun);
             state.header.first_seq += count as u64;
             state.begun += 1;
-            let submission = Submission { grant: self.claim.grant(), log: self.log, header, ops };
+            let submission = Submission::plain(self.claim.grant(), self.log, header, ops);
             (house.engine.submit(submission), (number, carried, held))
         };
         // The batch is on its way whoever still waits; what becomes of it is noted for the next flush.
@@ -253,8 +253,10 @@ impl writer::Server for Writer {
         self: Rc<Self>,
         params: writer::WriteParams,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let taken =
-            decode::write(params.get()).map_err(to_wire).and_then(|op| self.stream.take(op));
+        let caveats = self.stream.claim.caveats();
+        let taken = decode::write(params.get(), caveats)
+            .map_err(to_wire)
+            .and_then(|op| self.stream.take(op));
         drop(params);
         async move {
             taken?;

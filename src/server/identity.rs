@@ -6,7 +6,7 @@ use crate::model::infos::ObjectKind;
 use crate::model::sturdy_ref::{Secret, SturdyRef};
 use crate::store::data_dir::{is_private, write_private};
 use crate::store::meta::Meta;
-use crate::store::{Store, StoreError, grants, meta};
+use crate::store::{Store, StoreError, audit, delegations, grants, meta};
 use std::path::Path;
 use std::{fs, io};
 
@@ -39,16 +39,19 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Names a new store, and counts this start.
+/// Names a new store, counts this start, and begins leases anew.
 pub(super) fn establish(store: &mut Store, now_ms: u64) -> Result<Meta, Error> {
     let tx = store.begin()?;
     if meta::get(&tx)?.is_none() {
         meta::create(&tx, RealmId(random()?), &random()?, now_ms)?;
     }
     meta::count_start(&tx)?;
-    let me = meta::get(&tx)?;
+    let me = meta::get(&tx)?.ok_or_else(|| StoreError::Corrupt("table meta is empty".into()))?;
+    audit::begin(&tx, me.incarnation, now_ms)?;
+    // Nobody could be heard while nobody listened.
+    delegations::begin_anew(&tx, now_ms)?;
     tx.commit()?;
-    me.ok_or_else(|| Error::Store(StoreError::Corrupt("table meta is empty".into())))
+    Ok(me)
 }
 
 /// Makes sure that `file` holds a sturdy ref for the root that works, and that nobody but its owner can
@@ -71,7 +74,7 @@ pub(super) fn keep_root_ref(
     };
     if let Some(found) = found {
         let grant = grants::by_id(&tx, found.grant)?.filter(|grant| {
-            !grant.revoked
+            grant.ended.is_none()
                 && grant.kind == ObjectKind::Root
                 && grant.authority.depth == 0
                 && grant.verifier == found.secret.verifier(&me.verifier_key)
@@ -99,7 +102,7 @@ pub(super) fn keep_root_ref(
         label: "operator",
         actor: "",
         parent: None,
-        claim: false,
+        terms: grants::RefTerms::default(),
     };
     let key = grants::create(&tx, &grant, now_ms)?;
     // What others were given goes on; only the lost ref is dead.

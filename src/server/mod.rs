@@ -18,7 +18,7 @@ use crate::queries::{Readers, ReadersError};
 use crate::rpc::{House, KeepRootRef};
 use crate::store::data_dir::{DataDir, DataDirError, Holder};
 use crate::store::{Store, StoreError};
-use crate::upkeep::compaction;
+use crate::upkeep::{audit, compaction, leases};
 use listen::Listeners;
 use std::io;
 use std::path::PathBuf;
@@ -159,7 +159,7 @@ pub async fn run(
     let limits = settings.limits.clone();
     let readers = Readers::start(&path, settings.workers.max(2), limits.queue_reads_max)?;
     let (fatal, mut on_fatal) = mpsc::channel(1);
-    let (sweep_clock, house_clock) = (clock.clone(), clock.clone());
+    let (sweep_clock, lease_clock, house_clock) = (clock.clone(), clock.clone(), clock.clone());
     let (engine, writer) = Engine::start(store, &limits, clock, move |why| {
         let _ = fatal.try_send(why.to_string());
     })?;
@@ -188,6 +188,14 @@ pub async fn run(
         })
     };
     let sweeping = AbortOnDropHandle::new(sweeping);
+    let ending = {
+        let (engine, readers) = (house.engine.clone(), house.readers.clone());
+        tokio::spawn(async move {
+            leases::keep_ending(engine, readers, lease_clock.as_ref()).await;
+        })
+    };
+    let ending = AbortOnDropHandle::new(ending);
+    let noting = AbortOnDropHandle::new(tokio::spawn(audit::keep_noting(house.engine.clone())));
     ready(&Ready { listening, data: data.path().to_owned(), root_ref_file, root_ref });
 
     tokio::select! {
@@ -196,7 +204,8 @@ pub async fn run(
     }
 
     tracing::info!("stopping: finishing the calls that were accepted");
-    drop((accepting, sweeping));
+    drop((accepting, sweeping, ending, noting));
+    let engine = house.engine.clone();
     drop(house);
     let _ = phase.send(Phase::Draining);
     let grace = Duration::from_millis(limits.shutdown_ms_max);
@@ -206,6 +215,9 @@ pub async fn run(
         if !drained {
             tracing::warn!("some connections did not end in time and were dropped");
             workers.ended().await;
+        }
+        if let Err(refusal) = engine.write_notes().await {
+            tracing::warn!(%refusal, "the last refusals and reads could not be written down");
         }
         // The writer may be in the middle of a commit; it is not to be waited for on this thread.
         tokio::task::spawn_blocking(move || writer.finish()).await

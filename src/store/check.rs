@@ -51,7 +51,7 @@ pub fn orphans(read: &Read<'_>) -> Found {
         ),
         (
             "SELECT logs.id, 0 FROM logs WHERE id != 1 AND id NOT IN (SELECT log FROM projects)
-             AND id NOT IN (SELECT log FROM sessions)",
+             AND id NOT IN (SELECT log FROM sessions) AND id NOT IN (SELECT log FROM shares)",
             "logs: log {} belongs to nothing ({})",
         ),
         (
@@ -185,12 +185,38 @@ pub fn grants(read: &Read<'_>) -> Found {
             "SELECT id, depth FROM grants WHERE parent IS NULL AND (depth != 0 OR object_kind != 0)",
             "grant {} of depth {} was derived from none",
         ),
+        (
+            "SELECT granted, delegations.end FROM delegations JOIN grants ON grants.id = granted
+             WHERE (delegations.end = 0) = (revoked_at_ms IS NOT NULL)",
+            "grant {} and its delegation, which stands at {}, do not end together",
+        ),
+        (
+            "SELECT grants.id, shares.log FROM grants JOIN shares ON shares.log = object_log
+             WHERE ended_at_ms IS NOT NULL AND revoked_at_ms IS NULL",
+            "grant {} is in force, though the share {} it is for was ended",
+        ),
     ];
     for (sql, text) in questions {
         pairs(read, sql, text, &mut found)?;
     }
+    // Caveats are lists; whether one is within another is not for SQL to say.
+    let mut query = read.conn.prepare("SELECT id, parent FROM grants WHERE parent IS NOT NULL")?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        let (id, parent): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let (below, above) = (grant_of(read, id)?, grant_of(read, parent)?);
+        let (Some(below), Some(above)) = (below, above) else { continue };
+        let (below, above) = (below.authority.caveats, above.authority.caveats);
+        if above.narrowed(&below).ok() != Some(below) {
+            found.problems.push(format!("grant {id} has lost a caveat of grant {parent}"));
+        }
+    }
     found.looked_at = super::scratch::count(read, "grants")?;
     Ok(found)
+}
+
+fn grant_of(read: &Read<'_>, id: i64) -> Result<Option<super::grants::Grant>, StoreError> {
+    super::grants::get(read, crate::model::ids::GrantKey(id))
 }
 
 /// Whether every result that was not acknowledged is kept, can be read, and is true.

@@ -1,13 +1,18 @@
 //! Table `grants`: recorded authority.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
-use crate::model::grant::Authority;
+use crate::model::caveats::Caveats;
+use crate::model::grant::{Authority, Fallen};
 use crate::model::ids::{Cursor, GrantId, GrantKey, LogId};
-use crate::model::infos::ObjectKind;
+use crate::model::infos::{Author, ObjectKind};
 use crate::model::page::{Page, Paged};
 use crate::model::rights::Rights;
 use crate::model::sturdy_ref::Verifier;
-use rusqlite::{OptionalExtension, Row};
+use rusqlite::{OptionalExtension, Row, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A grant as it is stored.
 #[derive(Debug, Clone)]
@@ -22,8 +27,10 @@ pub struct Grant {
     pub log: LogId,
     /// What its holder may do.
     pub authority: Authority,
-    /// Whether it was taken back.
-    pub revoked: bool,
+    /// Why it was taken back, if it was.
+    pub ended: Option<Fallen>,
+    /// The one it was derived from.
+    pub parent: Option<GrantKey>,
     /// Its public name.
     pub id: GrantId,
     /// What it is for.
@@ -34,12 +41,46 @@ pub struct Grant {
     pub saved: bool,
     /// When it was made.
     pub created_at_ms: u64,
-    /// How often its ref was redeemed, where that is limited.
+    /// How often its ref was redeemed.
     pub uses: u32,
-    /// When its ref was last redeemed, to the minute.
+    /// When it was last used, to within some seconds.
     pub last_used_at_ms: Option<u64>,
+    /// Answers given under it, likewise.
+    pub reads: u64,
     /// Whether its ref can only be exchanged.
     pub claim: bool,
+    /// Its ref is dead if nobody has used it by then.
+    pub unused_until_ms: Option<u64>,
+    /// Whose own ref must be shown with it; empty for nobody's.
+    pub sealed_to: String,
+}
+
+impl Grant {
+    /// Why it does not stand, if it does not.
+    pub fn fallen(&self, now_ms: u64) -> Option<Fallen> {
+        let unused = self.uses == 0 && self.unused_until_ms.is_some_and(|at_ms| at_ms <= now_ms);
+        match self.ended {
+            Some(why) => Some(why),
+            None if self.authority.has_expired(now_ms) => Some(Fallen::Expired),
+            None => unused.then_some(Fallen::Unused),
+        }
+    }
+
+    /// Whether its ref was used as often as it may be.
+    pub fn is_used_up(&self) -> bool {
+        self.authority.uses_max.is_some_and(|max| self.uses >= max) || (self.claim && self.uses > 0)
+    }
+}
+
+/// What is special about a ref.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RefTerms<'a> {
+    /// Whether it can only be exchanged.
+    pub claim: bool,
+    /// By when it must be used first.
+    pub unused_until_ms: Option<u64>,
+    /// Whose own ref must be shown with it; empty for nobody's.
+    pub sealed_to: &'a str,
 }
 
 /// A grant to be stored.
@@ -61,8 +102,8 @@ pub struct NewGrant<'a> {
     pub actor: &'a str,
     /// The grant it is derived from.
     pub parent: Option<GrantKey>,
-    /// Whether its ref can only be exchanged.
-    pub claim: bool,
+    /// What is special about its ref.
+    pub terms: RefTerms<'a>,
 }
 
 /// Records a grant.
@@ -72,10 +113,11 @@ pub fn create(tx: &Tx<'_>, grant: &NewGrant<'_>, now_ms: u64) -> Result<GrantKey
     tx.conn
         .prepare_cached(
             "INSERT INTO grants (public_id, verifier, object_kind, object_log, rights, label, created_at_ms,
-                                 parent, depth, actor, expires_at_ms, saved, uses_max, claim)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                 parent, depth, actor, expires_at_ms, saved, uses_max, claim, unused_until_ms,
+                                 sealed_to, own_messages, tools, paths)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
-        .execute((
+        .execute(params![
             grant.id.0,
             grant.verifier.unwrap_or(nothing).as_bytes(),
             grant.kind as i64,
@@ -89,14 +131,29 @@ pub fn create(tx: &Tx<'_>, grant: &NewGrant<'_>, now_ms: u64) -> Result<GrantKey
             grant.authority.expires_at_ms.map(sql_int),
             grant.verifier.is_some(),
             grant.authority.uses_max,
-            grant.claim,
-        ))?;
+            grant.terms.claim,
+            grant.terms.unused_until_ms.map(sql_int),
+            Some(grant.terms.sealed_to).filter(|actor| !actor.is_empty()),
+            grant.authority.caveats.only_own,
+            listed(grant.authority.caveats.tools.as_ref())?,
+            listed(grant.authority.caveats.paths.as_ref())?,
+        ])?;
     Ok(GrantKey(tx.conn.last_insert_rowid()))
+}
+
+fn listed<T: Serialize>(list: Option<&T>) -> Result<Option<Vec<u8>>, StoreError> {
+    let encoded = list.map(postcard::to_stdvec).transpose();
+    encoded.map_err(|error| StoreError::Other(format!("a caveat could not be encoded: {error}")))
+}
+
+fn from_list<T: DeserializeOwned>(stored: Option<Vec<u8>>) -> Result<Option<T>, StoreError> {
+    let decoded = stored.map(|list| postcard::from_bytes(&list)).transpose();
+    decoded.map_err(|error| StoreError::odd("grants", error))
 }
 
 const COLUMNS: &str = "grants.id, verifier, object_kind, object_log, rights, expires_at_ms, depth,
     revoked_at_ms IS NOT NULL, public_id, label, actor, saved, created_at_ms, uses_max, uses,
-    last_used_at_ms, claim";
+    last_used_at_ms, claim, why, parent, reads, unused_until_ms, sealed_to, own_messages, tools, paths";
 
 /// The grant with this public id.
 pub fn by_id(read: &Read<'_>, id: GrantId) -> Result<Option<Grant>, StoreError> {
@@ -141,7 +198,8 @@ pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Deri
          SELECT {COLUMNS},
            (SELECT public_id FROM grants AS above WHERE above.id = grants.parent),
            coalesce((SELECT sessions.id FROM sessions WHERE sessions.log = object_log),
-                    (SELECT projects.id FROM projects WHERE projects.log = object_log), '')
+                    (SELECT projects.id FROM projects WHERE projects.log = object_log),
+                    (SELECT shares.id FROM shares WHERE shares.log = object_log), '')
          FROM below JOIN grants ON grants.id = below.id WHERE {bound} {order} LIMIT ?3"
     ))?;
     let mut rows = query.query((from.0, page.bound(), page.limit() + 1))?;
@@ -151,8 +209,8 @@ pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Deri
         |row| {
             Ok(Derived {
                 grant: from_row(row)?,
-                parent: GrantId(row.get(17)?),
-                object_id: row.get(18)?,
+                parent: GrantId(row.get(25)?),
+                object_id: row.get(26)?,
             })
         },
         |derived| (Cursor(from_sql_int(derived.grant.key.0)), derived.grant.label.len() + 128),
@@ -160,12 +218,9 @@ pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Deri
 }
 
 fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
-    let kind = match row.get::<_, i64>(2)? {
-        0 => ObjectKind::Root,
-        1 => ObjectKind::Project,
-        2 => ObjectKind::Session,
-        other => return Err(StoreError::odd("grants", format_args!("object kind {other}"))),
-    };
+    let kind = row.get::<_, i64>(2)?;
+    let kind = ObjectKind::from_number(kind)
+        .ok_or_else(|| StoreError::odd("grants", format_args!("object kind {kind}")))?;
     Ok(Grant {
         key: GrantKey(row.get(0)?),
         verifier: Verifier::from_bytes(row.get(1)?),
@@ -176,8 +231,14 @@ fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
             expires_at_ms: row.get::<_, Option<i64>>(5)?.map(from_sql_int),
             uses_max: row.get(13)?,
             depth: row.get(6)?,
+            caveats: Caveats {
+                only_own: row.get(22)?,
+                tools: from_list(row.get(23)?)?,
+                paths: from_list(row.get(24)?)?,
+            },
         },
-        revoked: row.get(7)?,
+        ended: row.get::<_, bool>(7)?.then_some(why(row.get(17)?)),
+        parent: row.get::<_, Option<i64>>(18)?.map(GrantKey),
         id: GrantId(row.get(8)?),
         label: row.get(9)?,
         actor: row.get(10)?,
@@ -186,20 +247,74 @@ fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
         uses: row.get(14)?,
         last_used_at_ms: row.get::<_, Option<i64>>(15)?.map(from_sql_int),
         claim: row.get(16)?,
+        reads: from_sql_int(row.get(19)?),
+        unused_until_ms: row.get::<_, Option<i64>>(20)?.map(from_sql_int),
+        sealed_to: row.get::<_, Option<String>>(21)?.unwrap_or_default(),
     })
 }
 
-/// Whether and until when a grant is in force: none if it was taken back or never given, otherwise when
-/// it ends by itself, if it does.
-pub fn in_force(read: &Read<'_>, key: GrantKey) -> Result<Option<Option<u64>>, StoreError> {
+/// A reason nobody knows is one all the same.
+fn why(number: u8) -> Fallen {
+    Fallen::from_number(number).unwrap_or(Fallen::Revoked)
+}
+
+/// What must be known of a grant that stands before anything is done under it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Force {
+    /// When it ends by itself, if it does.
+    pub expires_at_ms: Option<u64>,
+    /// Whether only what was written under it may be touched.
+    pub only_own: bool,
+}
+
+/// Whether a grant stands, as far as it was not taken back; one that was never given does not. Whether its
+/// time has come is for whoever knows the time.
+pub fn in_force(read: &Read<'_>, key: GrantKey) -> Result<Result<Force, Fallen>, StoreError> {
     let found = read
         .conn
-        .prepare_cached("SELECT revoked_at_ms IS NULL, expires_at_ms FROM grants WHERE id = ?")?
+        .prepare_cached(
+            "SELECT revoked_at_ms IS NOT NULL, why, expires_at_ms, own_messages FROM grants WHERE id = ?",
+        )?
         .query_row([key.0], |row| {
-            Ok((row.get::<_, bool>(0)?, row.get::<_, Option<i64>>(1)?.map(from_sql_int)))
+            let expires_at_ms = row.get::<_, Option<i64>>(2)?.map(from_sql_int);
+            Ok(match row.get(0)? {
+                true => Err(why(row.get(1)?)),
+                false => Ok(Force { expires_at_ms, only_own: row.get(3)? }),
+            })
         })
         .optional()?;
-    Ok(found.and_then(|(live, expires_at_ms)| live.then_some(expires_at_ms)))
+    Ok(found.unwrap_or(Err(Fallen::Revoked)))
+}
+
+/// Whose grants are: looked up once, as a page has many ops under few grants.
+#[derive(Default)]
+pub struct Authors(HashMap<GrantKey, Arc<Author>>);
+
+impl Authors {
+    /// Under whose authority something was done, and on whose behalf.
+    pub fn of(&mut self, read: &Read<'_>, key: GrantKey) -> Result<Arc<Author>, StoreError> {
+        if let Some(known) = self.0.get(&key) {
+            return Ok(known.clone());
+        }
+        let mut above =
+            read.conn.prepare_cached("SELECT public_id, actor, parent FROM grants WHERE id = ?")?;
+        let mut author = Author { grant: GrantId([0; 16]), actors: Vec::new() };
+        let mut next = Some(key.0);
+        while let Some(at) = next {
+            let (id, actor, parent): ([u8; 16], String, Option<i64>) =
+                above.query_row([at], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            if at == key.0 {
+                author.grant = GrantId(id);
+            }
+            if !actor.is_empty() {
+                author.actors.push(actor);
+            }
+            next = parent;
+        }
+        let author = Arc::new(author);
+        self.0.insert(key, author.clone());
+        Ok(author)
+    }
 }
 
 /// Whether a grant is another one, or was derived from it.
@@ -216,13 +331,20 @@ pub fn stems_from(read: &Read<'_>, key: GrantKey, from: GrantKey) -> Result<bool
 }
 
 /// Takes a grant back with everything derived from it; those that were still in force.
-pub fn revoke(tx: &Tx<'_>, key: GrantKey, now_ms: u64) -> Result<Vec<GrantKey>, StoreError> {
+pub fn revoke(
+    tx: &Tx<'_>,
+    key: GrantKey,
+    why: Fallen,
+    now_ms: u64,
+) -> Result<Vec<GrantKey>, StoreError> {
     let mut query = tx.conn.prepare_cached(
         "WITH RECURSIVE cut (id) AS (
            SELECT ?1 UNION ALL SELECT grants.id FROM grants JOIN cut ON grants.parent = cut.id)
-         UPDATE grants SET revoked_at_ms = ?2 WHERE id IN cut AND revoked_at_ms IS NULL RETURNING id",
+         UPDATE grants SET revoked_at_ms = ?2, why = ?3 WHERE id IN cut AND revoked_at_ms IS NULL
+         RETURNING id",
     )?;
-    let cut = query.query_map((key.0, sql_int(now_ms)), |row| row.get(0).map(GrantKey))?;
+    let cut =
+        query.query_map((key.0, sql_int(now_ms), why as u8), |row| row.get(0).map(GrantKey))?;
     Ok(cut.collect::<Result<_, _>>()?)
 }
 
@@ -231,6 +353,22 @@ pub fn use_once(tx: &Tx<'_>, key: GrantKey, now_ms: u64) -> Result<(), StoreErro
     tx.conn
         .prepare_cached("UPDATE grants SET uses = uses + 1, last_used_at_ms = ? WHERE id = ?")?
         .execute((sql_int(now_ms), key.0))?;
+    Ok(())
+}
+
+/// Answers were given under it, the last of them then.
+pub fn note_reads(
+    tx: &Tx<'_>,
+    key: GrantKey,
+    reads: u64,
+    used_at_ms: u64,
+) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE grants SET reads = reads + ?, last_used_at_ms = max(coalesce(last_used_at_ms, 0), ?)
+             WHERE id = ?",
+        )?
+        .execute((sql_int(reads), sql_int(used_at_ms), key.0))?;
     Ok(())
 }
 
@@ -274,7 +412,7 @@ pub fn succeed(
     tx.conn
         .prepare_cached("UPDATE grants SET parent = ? WHERE parent = ?")?
         .execute((by.0, former.0))?;
-    revoke(tx, former, now_ms)
+    revoke(tx, former, Fallen::Revoked, now_ms)
 }
 
 /// The operator's own grants that are in force.
@@ -298,25 +436,36 @@ mod tests {
         let (_dir, mut store) = testing::store();
         let tx = store.begin().unwrap();
         let verifier = Secret::new([5; 32]).verifier(&VerifierKey([2; 32]));
-        let authority = Authority { expires_at_ms: Some(9), ..Authority::of_operator() };
+        let caveats = Caveats {
+            tools: Some(vec!["grep".into()]),
+            paths: Some(vec![b"src/\xff".to_vec()]),
+            only_own: true,
+        };
+        let authority = Authority { expires_at_ms: Some(9), caveats, ..Authority::of_operator() };
         let new = |n: u8, parent: Option<GrantKey>| NewGrant {
             id: GrantId([n; 16]),
             verifier: Some(verifier).filter(|_| n == 3),
             kind: ObjectKind::Root,
             log: LogId::ROOT,
-            authority,
+            authority: authority.clone(),
             label: "operator",
             actor: "ada",
             parent,
-            claim: false,
+            terms: RefTerms { claim: false, unused_until_ms: Some(40), sealed_to: "eve" },
         };
         let make = |n, parent| create(&tx, &new(n, parent), 1).unwrap();
         let top = make(3, None);
         let found = by_id(&tx, GrantId([3; 16])).unwrap().unwrap();
         assert_eq!((found.key, found.verifier, found.kind), (top, verifier, ObjectKind::Root));
-        assert_eq!((found.log, found.authority, found.revoked), (LogId::ROOT, authority, false));
+        assert_eq!((found.log, &found.authority, found.ended), (LogId::ROOT, &authority, None));
+        assert_eq!((found.unused_until_ms, &*found.sealed_to), (Some(40), "eve"));
+        assert_eq!((found.fallen(8), found.fallen(9)), (None, Some(Fallen::Expired)));
+        let unused = Grant { authority: Authority::of_operator(), ..found.clone() };
+        assert_eq!((unused.fallen(39), unused.fallen(40)), (None, Some(Fallen::Unused)));
+        assert_eq!(Grant { uses: 1, ..unused }.fallen(40), None, "it was used in time");
         assert_eq!((&*found.label, &*found.actor, found.saved), ("operator", "ada", true));
-        assert_eq!(in_force(&tx, top).unwrap(), Some(Some(9)));
+        let force = Ok(Force { expires_at_ms: Some(9), only_own: true });
+        assert_eq!(in_force(&tx, top).unwrap(), force);
         assert!(by_id(&tx, GrantId([4; 16])).unwrap().is_none());
 
         // top → a → b, top → c
@@ -328,18 +477,30 @@ mod tests {
         let keys: Vec<_> = page(10).items.iter().map(|it| (it.grant.key, it.parent.0[0])).collect();
         assert_eq!(keys, [(a, 3), (c, 3), (b, 5)]);
         assert!(page(2).more && !page(3).more);
-        let mut cut = revoke(&tx, a, 2).unwrap();
+        note_reads(&tx, a, 3, 7).unwrap();
+        use_once(&tx, a, 5).unwrap();
+        note_reads(&tx, a, 2, 6).unwrap();
+        let noted = get(&tx, a).unwrap().unwrap();
+        assert_eq!((noted.reads, noted.uses, noted.last_used_at_ms), (5, 1, Some(6)));
+        let author = Authors::default().of(&tx, b).unwrap();
+        assert_eq!((author.grant.0[0], author.actors.join(",")), (6, "ada,ada,ada".into()));
+        let mut cut = revoke(&tx, a, Fallen::Lapsed, 2).unwrap();
         cut.sort_by_key(|key| key.0);
         assert_eq!(cut, [a, b]);
-        assert_eq!(revoke(&tx, a, 3).unwrap(), [], "there is nothing left to cut");
-        assert_eq!((in_force(&tx, b).unwrap(), in_force(&tx, c).unwrap()), (None, Some(Some(9))));
+        let again = revoke(&tx, a, Fallen::Revoked, 3).unwrap();
+        assert_eq!(again, [], "there is nothing left to cut");
+        assert_eq!(
+            (in_force(&tx, b).unwrap(), in_force(&tx, c).unwrap()),
+            (Err(Fallen::Lapsed), force)
+        );
 
         assert_eq!(operators(&tx).unwrap(), [top]);
         let next = make(9, None);
         assert_eq!(succeed(&tx, top, next, 3).unwrap(), [top], "it alone is taken back");
-        assert!(stems_from(&tx, c, next).unwrap() && in_force(&tx, c).unwrap().is_some());
+        assert!(stems_from(&tx, c, next).unwrap() && in_force(&tx, c).unwrap().is_ok());
         assert_eq!(operators(&tx).unwrap(), [next]);
-        assert_eq!(in_force(&tx, GrantKey(99)).unwrap(), None, "an unknown grant is not in force");
+        let unknown = in_force(&tx, GrantKey(99)).unwrap();
+        assert_eq!(unknown, Err(Fallen::Revoked), "an unknown grant is not in force");
     }
 
     proptest! {
@@ -358,7 +519,8 @@ mod tests {
                 let id = GrantId([n; 16]);
                 let (kind, log) = (ObjectKind::Root, LogId::ROOT);
                 let (label, actor, verifier) = ("", "", None);
-                create(&tx, &NewGrant { id, verifier, kind, log, authority, label, actor, parent, claim: false }, 1)
+                let (authority, terms) = (authority.clone(), RefTerms::default());
+                create(&tx, &NewGrant { id, verifier, kind, log, authority, label, actor, parent, terms }, 1)
             };
             let mut tree = vec![(make(0, None).unwrap(), None::<usize>)];
             for (n, parent) in (1u8..).zip(&parents) {
@@ -376,13 +538,13 @@ mod tests {
                     }
                 };
                 let mut want: Vec<_> = (0..tree.len()).filter(|at| below(*at) && !dead[*at]).collect();
-                let mut cut = revoke(&tx, tree[node].0, 2).unwrap();
+                let mut cut = revoke(&tx, tree[node].0, Fallen::Revoked, 2).unwrap();
                 cut.sort_by_key(|key| key.0);
                 want.sort_by_key(|at| tree[*at].0.0);
                 prop_assert_eq!(cut, want.iter().map(|at| tree[*at].0).collect::<Vec<_>>());
                 want.into_iter().for_each(|at| dead[at] = true);
                 for (at, (key, _)) in tree.iter().enumerate() {
-                    prop_assert_eq!(in_force(&tx, *key).unwrap().is_none(), dead[at]);
+                    prop_assert_eq!(in_force(&tx, *key).unwrap().is_err(), dead[at]);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Table `messages`: which ops of a session are messages. What they say stays in the op.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
-use crate::model::ids::{Cursor, LogId, MessageId};
+use crate::model::ids::{Cursor, GrantKey, LogId, MessageId};
 use crate::model::infos::Role;
 use crate::model::page::{Page, Paged};
 use rusqlite::OptionalExtension;
@@ -15,6 +15,8 @@ pub struct StoredMessage {
     pub cursor: Cursor,
     /// When.
     pub at_ms: u64,
+    /// Under which grant.
+    pub granted: GrantKey,
     /// How the op's payload is written.
     pub version: u16,
     /// The op's payload.
@@ -68,12 +70,12 @@ pub fn page(
 ) -> Result<Paged<StoredMessage>, StoreError> {
     let sql = match page.newest_first() {
         false => {
-            "SELECT messages.id, cursor, at_ms, version, payload
+            "SELECT messages.id, cursor, at_ms, version, payload, granted
              FROM messages JOIN ops USING (cursor)
              WHERE session = ?1 AND log = ?1 AND cursor >= ?2 ORDER BY cursor LIMIT ?3"
         }
         true => {
-            "SELECT messages.id, cursor, at_ms, version, payload
+            "SELECT messages.id, cursor, at_ms, version, payload, granted
              FROM messages JOIN ops USING (cursor)
              WHERE session = ?1 AND log = ?1 AND cursor <= ?2 ORDER BY cursor DESC LIMIT ?3"
         }
@@ -91,6 +93,7 @@ pub fn page(
                 at_ms: from_sql_int(row.get(2)?),
                 version: row.get(3)?,
                 payload: row.get(4)?,
+                granted: GrantKey(row.get(5)?),
             })
         },
         |message| (message.cursor, message.payload.len()),

@@ -7,9 +7,11 @@
 //! returned `Ok` is on disk. A commit that returned an error may be on disk too: SQLite reports I/O
 //! errors for commits that did land, so the caller must treat it as unknown.
 
+pub mod audit;
 pub mod check;
 pub mod compaction;
 pub mod data_dir;
+pub mod delegations;
 mod error;
 pub mod grants;
 pub mod logs;
@@ -22,6 +24,7 @@ pub mod projects;
 pub mod receipts;
 pub mod scratch;
 pub mod sessions;
+pub mod shares;
 pub mod subscriptions;
 
 pub use error::StoreError;

@@ -1,12 +1,16 @@
 //! Table `ops`: the history. Rows are added and never changed; compaction takes some away, but never the
 //! last one, so that no position is ever used twice.
 
+use super::grants::Authors;
 use super::producers::ProducerKey;
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::limits::PAGE_BYTES_MAX;
+use crate::model::audit::{AuditedOp, Hash};
 use crate::model::feed::{LoggedOp, Stretch};
 use crate::model::ids::{BatchId, Cursor, GrantKey, LogId, OpId, ProducerId};
-use rusqlite::Row;
+use crate::model::infos::Author;
+use rusqlite::{OptionalExtension, Row};
+use std::sync::Arc;
 
 /// An op on its way into the history.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +43,17 @@ pub struct NewOp<'a> {
     pub payload: &'a [u8],
 }
 
+/// An op that was written.
+#[derive(Debug, Clone, Copy)]
+pub struct Written {
+    /// Where among all ops of the server.
+    pub position: u64,
+    /// What the audit trail knows it by.
+    pub digest: Hash,
+}
+
 /// Writes an op at the end of its log.
-pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<(), StoreError> {
+pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<Written, StoreError> {
     tx.conn
         .prepare_cached(
             "INSERT INTO ops (log, cursor, project, producer, seq, op_id, batch, granted, at_ms, kind,
@@ -62,7 +75,47 @@ pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<(), StoreError> {
             op.replaces.map(|cursor| sql_int(cursor.0)),
             op.payload,
         ))?;
-    Ok(())
+    let position = from_sql_int(tx.conn.last_insert_rowid());
+    let audited = AuditedOp {
+        numbers: [
+            position,
+            from_sql_int(op.log.0),
+            op.cursor.0,
+            op.project.map_or(0, |project| from_sql_int(project.0)),
+            from_sql_int(op.producer.0),
+            op.seq,
+            from_sql_int(op.granted.0),
+            op.at_ms,
+            op.kind.into(),
+            op.version.into(),
+            op.replaces.map_or(0, |cursor| cursor.0),
+        ],
+        op_id: op.op_id.0,
+        payload: op.payload,
+    };
+    Ok(Written { position, digest: audited.digest() })
+}
+
+/// The position of the last op of all; 0 if there is none.
+pub fn last_position(read: &Read<'_>) -> Result<u64, StoreError> {
+    let last: Option<i64> = read
+        .conn
+        .prepare_cached("SELECT max(position) FROM ops")?
+        .query_row([], |row| row.get(0))?;
+    Ok(from_sql_int(last.unwrap_or(0)))
+}
+
+/// Under which grant the op at a place was written, if it is there.
+pub fn granted_at(
+    read: &Read<'_>,
+    log: LogId,
+    cursor: Cursor,
+) -> Result<Option<GrantKey>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT granted FROM ops WHERE log = ? AND cursor = ?")?
+        .query_row((log.0, sql_int(cursor.0)), |row| row.get(0).map(GrantKey))
+        .optional()?)
 }
 
 /// An op as it is needed to make again what follows from it.
@@ -142,10 +195,7 @@ pub fn bounds(read: &Read<'_>, stretch: Stretch) -> Result<Bounds, StoreError> {
             .conn
             .prepare_cached("SELECT max(position) FROM ops WHERE project = ?")?
             .query_row([project.0], |row| row.get(0))?,
-        Stretch::Server => read
-            .conn
-            .prepare_cached("SELECT max(position) FROM ops")?
-            .query_row([], |row| row.get(0))?,
+        Stretch::Server => Some(sql_int(last_position(read)?)),
     };
     let (last, floor) = (from_sql_int(last.unwrap_or(0)), from_sql_int(wide_floor));
     // The last ops of a project may be gone.
@@ -161,7 +211,7 @@ pub fn page(
 ) -> Result<(Vec<LoggedOp>, bool), StoreError> {
     const COLUMNS: &str =
         "SELECT ops.position, ops.log, ops.cursor, projects.id, sessions.id, producers.producer, ops.seq,
-                ops.op_id, ops.batch, ops.at_ms, ops.kind, ops.version, ops.payload
+                ops.op_id, ops.batch, ops.at_ms, ops.kind, ops.version, ops.payload, ops.granted
          FROM ops JOIN producers ON producers.id = ops.producer
          LEFT JOIN projects ON projects.log = ops.project
          LEFT JOIN sessions ON sessions.log = ops.log";
@@ -174,20 +224,26 @@ pub fn page(
     };
     let mut query = read.conn.prepare_cached(&format!("{COLUMNS} WHERE {which} LIMIT ?3"))?;
     let mut rows = query.query((of, sql_int(after), i64::from(items_max) + 1))?;
-    let (mut found, mut bytes) = (Vec::new(), 0);
+    let (mut found, mut bytes, mut authors) = (Vec::new(), 0, Authors::default());
     while let Some(row) = rows.next()? {
         if found.len() == items_max as usize || bytes >= PAGE_BYTES_MAX {
             return Ok((found, true));
         }
-        let op = from_row(row)?;
+        let op = from_row(row, |key| authors.of(read, key))?;
         bytes += op.payload.len();
         found.push(op);
     }
     Ok((found, false))
 }
 
-fn from_row(row: &Row<'_>) -> Result<LoggedOp, StoreError> {
+fn from_row(
+    row: &Row<'_>,
+    author: impl FnOnce(GrantKey) -> Result<Arc<Author>, StoreError>,
+) -> Result<LoggedOp, StoreError> {
+    let granted = GrantKey(row.get(13)?);
     Ok(LoggedOp {
+        granted,
+        author: author(granted)?,
         position: from_sql_int(row.get(0)?),
         log: LogId(row.get(1)?),
         cursor: Cursor(from_sql_int(row.get(2)?)),

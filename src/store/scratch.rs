@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Tables that follow from the history.
-pub const PROJECTIONS: [&str; 3] = ["projects", "sessions", "messages"];
+pub const PROJECTIONS: [&str; 4] = ["projects", "sessions", "messages", "shares"];
 
 /// One consistent state of a database.
 pub struct Scratch {

@@ -21,6 +21,8 @@ pub struct NewSession<'a> {
     pub cursor: Cursor,
     /// When it was made.
     pub created_at_ms: u64,
+    /// The session it was made for.
+    pub parent: Option<LogId>,
 }
 
 /// Records a session. `log` is its own log.
@@ -32,8 +34,8 @@ pub fn create(
 ) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO sessions (log, id, project, title, cursor, created_at_ms)
-             VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO sessions (log, id, project, title, cursor, created_at_ms, parent)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute((
             log.0,
@@ -42,6 +44,7 @@ pub fn create(
             info.title,
             sql_int(info.cursor.0),
             sql_int(info.created_at_ms),
+            info.parent.map(|parent| parent.0),
         ))?;
     Ok(())
 }
@@ -88,6 +91,31 @@ pub fn log_of(read: &Read<'_>, id: &SessionId) -> Result<Option<(LogId, LogId)>,
         .prepare_cached("SELECT log, project FROM sessions WHERE id = ?")?
         .query_row([id.as_str()], |row| Ok((LogId(row.get(0)?), LogId(row.get(1)?))))
         .optional()?)
+}
+
+/// The log of the session with this id, if it was made for another one.
+pub fn child_of(
+    read: &Read<'_>,
+    parent: LogId,
+    id: &SessionId,
+) -> Result<Option<LogId>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT log FROM sessions WHERE id = ? AND parent = ?")?
+        .query_row((id.as_str(), parent.0), |row| row.get(0).map(LogId))
+        .optional()?)
+}
+
+/// The public name of a session.
+pub fn id_of(read: &Read<'_>, log: LogId) -> Result<Option<SessionId>, StoreError> {
+    let id: Option<String> = read
+        .conn
+        .prepare_cached("SELECT id FROM sessions WHERE log = ?")?
+        .query_row([log.0], |row| row.get(0))
+        .optional()?;
+    id.map(|id| SessionId::parse(&id))
+        .transpose()
+        .map_err(|error| StoreError::odd("sessions", error))
 }
 
 /// What is told about a session.

@@ -3,7 +3,7 @@
 //! The state stays, and so do high-water marks and results nobody acknowledged; see `store::compaction`.
 //! It is done in small steps through the engine's queue, between other people's commits.
 
-use super::UpkeepError;
+use super::{UpkeepError, audit};
 use crate::clock::Clock;
 use crate::engine::{Compacting, Engine, Freed, Refusal};
 use crate::limits::Limits;
@@ -29,6 +29,8 @@ pub struct Swept {
     pub ops: u64,
     /// Their payload bytes.
     pub bytes: u64,
+    /// Audit entries that are gone.
+    pub audited: u64,
 }
 
 /// Why a sweep stopped; what it did is done, and the next one goes on.
@@ -99,11 +101,16 @@ pub async fn keep_sweeping(engine: Engine, readers: Readers, limits: &Limits, cl
         ticks.tick().await;
         match sweep(&engine, &readers, limits, clock.now_ms()).await {
             Ok(swept) if swept.ops > 0 => {
-                let Swept { logs, compacted, ops, bytes } = swept;
+                let Swept { logs, compacted, ops, bytes, .. } = swept;
                 tracing::info!(logs, compacted, ops, bytes, "history was compacted");
             }
             Ok(swept) => tracing::debug!(?swept, "nothing to compact"),
             Err(error) => tracing::warn!(%error, "compacting stopped; the next sweep goes on"),
+        }
+        match audit::prune(&engine, &readers, limits, clock.now_ms()).await {
+            Ok(0) => {}
+            Ok(gone) => tracing::info!(gone, "old audit entries were let go of"),
+            Err(error) => tracing::warn!(%error, "audit entries stay; the next sweep goes on"),
         }
     }
 }
@@ -133,10 +140,14 @@ pub fn compact_directory(
         .map_err(|error| UpkeepError::Stopped(error.to_string()))?;
     let (engine, writer) = Engine::start(store, limits, clock, |_| {})?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let swept = runtime.block_on(sweep(&engine, &readers, limits, now_ms));
+    let swept = runtime.block_on(async {
+        let swept = sweep(&engine, &readers, limits, now_ms).await.map_err(|e| e.to_string())?;
+        let gone = audit::prune(&engine, &readers, limits, now_ms).await;
+        Ok(Swept { audited: gone.map_err(|error| error.to_string())?, ..swept })
+    });
     drop(readers);
     writer.finish().map_err(|fatal| UpkeepError::Stopped(fatal.to_string()))?;
-    let swept = swept.map_err(|error| UpkeepError::Stopped(error.to_string()))?;
+    let swept = swept.map_err(UpkeepError::Stopped)?;
     Store::open(&path).and_then(|store| store.vacuum()).map_err(trouble)?;
     Ok(Compacted { swept, file_bytes: (before, size()?) })
 }

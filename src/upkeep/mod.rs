@@ -4,13 +4,15 @@
 //! Nothing here decides what an op means, and nothing here writes but through the engine or, while no
 //! server runs, in one transaction that is all or nothing.
 
+pub mod audit;
 pub mod compaction;
+pub mod leases;
 pub mod rebuild;
 pub mod verify;
 
 use crate::ops::{Place, Said};
 use crate::store::data_dir::{DataDir, DataDirError};
-use crate::store::{Store, StoreError, Tx, logs, ops};
+use crate::store::{self, Store, StoreError, Tx, logs, meta, ops};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -56,10 +58,21 @@ fn database(data: &Path) -> Result<PathBuf, UpkeepError> {
 fn hold(data: &Path, now_ms: u64) -> Result<(DataDir, PathBuf, Store), UpkeepError> {
     let path = database(data)?;
     let held = DataDir::hold(data, std::process::id(), now_ms)?;
-    match Store::open(&path) {
+    match Store::open(&path).and_then(|store| begin_trail(store, now_ms)) {
         Ok(store) => Ok((held, path, store)),
         Err(error) => Err(UpkeepError::Store { path, error }),
     }
+}
+
+/// A store that was brought up to date just now has no audit trail yet; from here on it has one.
+fn begin_trail(mut opened: Store, now_ms: u64) -> Result<Store, StoreError> {
+    let tx = opened.begin()?;
+    let begun = store::audit::head(&tx)?.number > 0;
+    if let Some(known) = meta::get(&tx)?.filter(|_| !begun) {
+        store::audit::begin(&tx, known.incarnation, now_ms)?;
+    }
+    tx.commit()?;
+    Ok(opened)
 }
 
 /// What a replay came to.
@@ -76,7 +89,13 @@ fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<Replayed, StoreError
     let floors = logs::floors(tx)?;
     ops::each(tx, |op| {
         let said = Said::read(op.op_id, op.kind, op.version, op.payload)?;
-        let place = Place { log: op.log, cursor: op.cursor, now_ms: op.at_ms, granted: op.granted };
+        let place = Place {
+            log: op.log,
+            cursor: op.cursor,
+            now_ms: op.at_ms,
+            granted: op.granted,
+            only_own: false,
+        };
         // Below the floor what was replaced is gone, and with it the knowledge of what it was.
         let whole = floors.get(&op.log).is_none_or(|floor| op.cursor > *floor);
         if whole && said.replaces(tx, place)? != op.replaces {

@@ -1,7 +1,7 @@
 //! Whether a database keeps the promises: whole, dense, without orphans, and its projections the ones the
 //! history gives.
 
-use super::{Replayed, UpkeepError, database, replay};
+use super::{Replayed, UpkeepError, audit, database, replay};
 use crate::store::check::{self, Findings};
 use crate::store::scratch::{self, PROJECTIONS, Scratch};
 use crate::store::{StoreError, Tx};
@@ -37,13 +37,14 @@ pub enum Step {
 type Ask = fn(&Tx<'_>) -> Result<Findings, StoreError>;
 
 /// The checks that are questions to the rows.
-const QUESTIONS: [(&str, &str, Ask); 7] = [
+const QUESTIONS: [(&str, &str, Ask); 8] = [
     ("integrity", "is the file whole", |tx| check::integrity(tx)),
     ("orphans", "does every row find the rows it names", |tx| check::orphans(tx)),
     ("density", "is every log without gaps from its floor to its head", |tx| check::density(tx)),
     ("producers", "is every number decided once", |tx| check::producers(tx)),
     ("grants", "does no grant have more than the one above it", |tx| check::grants(tx)),
     ("counters", "is what was counted what there is", |tx| check::counters(tx)),
+    ("audit", "is the audit trail whole, and does it tell of every op", |tx| audit::chain(tx)),
     ("results", "is every unacknowledged result kept, and true", |tx| check::receipts(tx)),
 ];
 

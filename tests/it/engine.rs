@@ -25,7 +25,7 @@ fn a_revoked_grant_is_refused_inside_the_transaction_even_for_a_repeat() {
     let mut store = Store::open(&bench.dir.path().join("bowline.db")).unwrap();
     let tx = store.begin().unwrap();
     for key in grants::operators(&tx).unwrap() {
-        grants::revoke(&tx, key, 1).unwrap();
+        grants::revoke(&tx, key, Fallen::Revoked, 1).unwrap();
     }
     tx.commit().unwrap();
     let (engine, _writer) =

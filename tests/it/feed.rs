@@ -106,6 +106,15 @@ pub fn said(event: event::Reader<'_>) -> String {
         event::EpochBumped(_) => "epoch".into(),
         event::ActorRevoked(_) => "actor".into(),
         event::RootRotated(_) => "rotated".into(),
+        event::Delegated(delegated) => {
+            format!("delegated {}", text(delegated.unwrap().get_actor()))
+        }
+        event::DelegationEnded(ended) => {
+            let ended = ended.unwrap();
+            format!("over {:?} {}", ended.get_end().unwrap(), text(ended.get_result()))
+        }
+        event::ShareOpened(_) => "shared".into(),
+        event::ShareEnded(_) => "unshared".into(),
     };
     format!("{} {what}", event.get_place())
 }

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Any object as what every object is.
-fn as_object<T: FromClientHook>(client: &T) -> object::Client {
+pub fn as_object<T: FromClientHook>(client: &T) -> object::Client {
     FromClientHook::new(client.as_client_hook().add_ref())
 }
 
 /// Hands on some rights of an object, while the connection lasts; the object, and the name of its grant.
-async fn attenuate<T: FromClientHook>(
+pub async fn attenuate<T: FromClientHook>(
     of: &T,
     producer: &mut Producer,
     fill: impl FnOnce(narrowing::Builder<'_>),
@@ -35,7 +35,7 @@ async fn attenuate<T: FromClientHook>(
 }
 
 /// A ref for an object, and the name of its grant.
-async fn save<T: FromClientHook>(
+pub async fn save<T: FromClientHook>(
     of: &T,
     producer: &mut Producer,
     fill: impl FnOnce(narrowing::Builder<'_>),
@@ -50,7 +50,7 @@ async fn save<T: FromClientHook>(
     Ok((answer.get_ref()?.to_string()?, answer.get_grant()?.to_vec()))
 }
 
-async fn revoke<T: FromClientHook>(
+pub async fn revoke<T: FromClientHook>(
     of: &T,
     producer: &mut Producer,
     grant: &[u8],
@@ -61,7 +61,7 @@ async fn revoke<T: FromClientHook>(
     Ok(request.send().promise.await?.get()?.get_cut())
 }
 
-fn only(rights: &[Right]) -> impl FnOnce(narrowing::Builder<'_>) {
+pub fn only(rights: &[Right]) -> impl FnOnce(narrowing::Builder<'_>) {
     move |narrowing| {
         let mut list = narrowing.init_rights(rights.len() as u32);
         for (at, right) in (0..).zip(rights) {
@@ -70,17 +70,17 @@ fn only(rights: &[Right]) -> impl FnOnce(narrowing::Builder<'_>) {
     }
 }
 
-fn all(_: narrowing::Builder<'_>) {}
+pub fn all(_: narrowing::Builder<'_>) {}
 
 /// A project and a session in it.
-fn made(root: &root::Client) -> (project::Client, session::Client) {
+pub fn made(root: &root::Client) -> (project::Client, session::Client) {
     let project = open_project(root, &mut Producer::new(), "/tree").pipeline.get_project();
     let session = create_session(&project, &mut Producer::new(), "").pipeline.get_session();
     (project, session)
 }
 
 /// A session by the ids of its project and its own.
-fn found(root: &root::Client, project: &str, session: &str) -> session::Client {
+pub fn found(root: &root::Client, project: &str, session: &str) -> session::Client {
     let mut find = root.project_request();
     find.get().set_id(project);
     let mut find = find.send().pipeline.get_project().session_request();
@@ -358,8 +358,8 @@ fn an_objects_refs_grow_stale_together_and_an_actor_loses_everything() {
         let answer = request.send().promise.await.unwrap();
         let answer = answer.get().unwrap();
         assert_eq!((answer.get_epoch(), answer.get_cut()), (2, 2), "both grants of the session");
-        assert_eq!(alive(&as_object(&one)).await, Err("revoked".into()));
-        assert_eq!(alive(&as_object(&below)).await, Err("revoked".into()));
+        assert_eq!(alive(&as_object(&one)).await, Err("epoch-stale".into()));
+        assert_eq!(alive(&as_object(&below)).await, Err("epoch-stale".into()));
         assert_eq!(
             alive(&as_object(&wide)).await,
             Ok(()),

@@ -320,9 +320,10 @@ fn announcements_of_large_messages() {
 #[test]
 fn a_chain_of_20_000_calls_on_a_pending_answer() {
     under_attack(&[], |server| {
-        let lock = Lock::take(server);
         let mut peer = Peer::connect(server);
         peer.redeem_root(server);
+        peer.read_answers(|answer| answer.question == 1);
+        let lock = Lock::take(server);
         assert!(peer.send(&open_project_call(2, 1, &mut Producer::new())));
         let reading = std::thread::scope(|scope| {
             let mut writing = Peer { stream: peer.stream.try_clone().unwrap() };
@@ -353,10 +354,10 @@ fn a_chain_of_20_000_calls_on_a_pending_answer() {
 fn calls_that_never_return() {
     const CALLS: u32 = 100_000;
     under_attack(&[], |server| {
-        let lock = Lock::take(server);
         let mut peer = Peer::connect(server);
         peer.redeem_root(server);
         peer.read_answers(|answer| answer.question == 1);
+        let lock = Lock::take(server);
         let answers = std::thread::scope(|scope| {
             let mut writing = Peer { stream: peer.stream.try_clone().unwrap() };
             scope.spawn(move || {
@@ -522,9 +523,10 @@ fn floods_of_capabilities_and_of_promises() {
         let last = peer.read_answers(|_| false).pop().unwrap();
         assert!(last.is_end(), "{last:?}");
 
-        let lock = Lock::take(server);
         let mut peer = Peer::connect(server);
         peer.redeem_root(server);
+        peer.read_answers(|answer| answer.question == 1);
+        let lock = Lock::take(server);
         let mut producer = Producer::new();
         peer.send(&call_on_answer(2, 1, root::Client::TYPE_ID, 0, |call| {
             let mut params = call.get_params().unwrap();
@@ -554,7 +556,6 @@ fn floods_of_capabilities_and_of_promises() {
 #[test]
 fn answers_let_go_of_again_and_again() {
     under_attack(&[], |server| {
-        let lock = Lock::take(server);
         let finish = |question: u32, padding: u32| {
             let mut message = Builder::new_default();
             let mut finish = message.init_root::<message::Builder<'_>>().init_finish();
@@ -570,13 +571,14 @@ fn answers_let_go_of_again_and_again() {
             let mut peer = Peer::connect(server);
             peer.redeem_root(server);
             peer.read_answers(|answer| answer.question == 1);
+            let lock = Lock::take(server);
             peer.send(&open_project_call(2, 1, &mut Producer::new()));
             peer.send(&first);
             peer.send(&second);
             let answers = peer.read_answers(|_| false);
             assert!(answers.last().is_some_and(Answer::is_end), "{answers:?}");
+            drop(lock);
         }
-        drop(lock);
     });
 }
 

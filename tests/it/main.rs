@@ -13,8 +13,11 @@
     clippy::print_stdout
 )]
 
+mod audit;
+mod caveats;
 mod chain;
 mod crash;
+mod delegation;
 mod engine;
 mod errors;
 mod fanout;
@@ -26,6 +29,7 @@ mod ledger;
 mod model;
 mod operate;
 mod replay;
+mod shares;
 mod stream;
 mod support;
 mod tidy;

@@ -394,7 +394,7 @@ impl Bench {
             label: "test",
             actor: "",
             parent: None,
-            claim: false,
+            terms: grants::RefTerms::default(),
         };
         let grant = grants::create(&tx, &grant, 1).unwrap();
         tx.commit().unwrap();
@@ -416,7 +416,7 @@ impl Bench {
         let sent = Sent { bytes: &sent, beside: &[], mode: Mode::Each };
         let op = Op::new(id, sent, Conditions::default(), Ok::<_, Refused>(action));
         let header = header(99, seq);
-        let submission = Submission { grant: self.grant, log, header, ops: vec![op] };
+        let submission = Submission::plain(self.grant, log, header, vec![op]);
         match block_on(self.engine.submit(submission).answer()).unwrap().outcomes.remove(0) {
             Outcome::Fresh(Decision::Applied { made: Made::Project(key), .. }) => key.log,
             Outcome::Fresh(Decision::Applied { made: Made::Session(key), .. }) => key.log,
@@ -426,17 +426,14 @@ impl Bench {
 
     pub fn submission(&self, step: &Step) -> Submission {
         let ops = (step.first_seq..).zip(&step.ops);
-        Submission {
-            grant: self.grant,
-            log: self.sessions[step.session],
-            header: BatchHeader {
-                epoch: step.epoch,
-                acked_through: step.acked_through,
-                mode: step.mode,
-                ..header(step.producer + 1, step.first_seq)
-            },
-            ops: ops.map(|(seq, op)| engine_op(step, seq, op)).collect(),
-        }
+        let header = BatchHeader {
+            epoch: step.epoch,
+            acked_through: step.acked_through,
+            mode: step.mode,
+            ..header(step.producer + 1, step.first_seq)
+        };
+        let ops = ops.map(|(seq, op)| engine_op(step, seq, op)).collect();
+        Submission::plain(self.grant, self.sessions[step.session], header, ops)
     }
 }
 

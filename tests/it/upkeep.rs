@@ -127,16 +127,18 @@ fn verify_finds_each_kind_of_damage_and_rebuild_mends_what_can_be_made_again() {
         ("UPDATE producers SET acked_through = 900 WHERE high = 200", vec!["producers"]),
         (
             "UPDATE ops SET payload = x'00' WHERE kind = 5 AND cursor = 200",
-            vec!["counters", "projections"],
+            vec!["counters", "audit", "projections"],
         ),
-        ("UPDATE ops SET kind = 99 WHERE cursor = 150", vec!["projections"]),
-        ("UPDATE ops SET replaces = 3 WHERE cursor = 150", vec!["projections"]),
-        ("UPDATE ops SET replaces = 3 WHERE cursor = 151", vec!["projections"]),
+        ("UPDATE ops SET kind = 99 WHERE cursor = 150", vec!["audit", "projections"]),
+        ("UPDATE ops SET replaces = 3 WHERE cursor = 150", vec!["audit", "projections"]),
+        ("UPDATE ops SET replaces = 3 WHERE cursor = 151", vec!["audit", "projections"]),
         ("UPDATE logs SET floor = 100, swept = 100 WHERE head > 50", vec!["density", "counters"]),
         ("UPDATE logs SET project = 1 WHERE head > 50", vec!["orphans"]),
         ("UPDATE receipts SET last_seq = 201 WHERE last_seq = 200", vec!["results"]),
         ("UPDATE producers SET high = 199 WHERE high = 200", vec!["producers", "results"]),
-        ("UPDATE ops SET project = 77 WHERE cursor = 2", vec!["orphans"]),
+        ("UPDATE ops SET project = 77 WHERE cursor = 2", vec!["orphans", "audit"]),
+        ("UPDATE ops SET granted = 2 WHERE cursor = 2", vec!["orphans", "audit"]),
+        ("UPDATE ops SET at_ms = 2 WHERE cursor = 2", vec!["audit"]),
         ("INSERT INTO logs (head) VALUES (0)", vec!["orphans"]),
     ];
     let (dir, _) = with_history();

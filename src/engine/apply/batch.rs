@@ -1,23 +1,29 @@
 //! A batch of ops: authority, ledger, conditions, rules, record.
 
-use super::{Failed, authorise, room_for_producer, same_epoch};
-use crate::engine::command::Submission;
+use super::{Failed, authorise, own, published, room_for_producer, same_epoch};
+use crate::engine::command::{Grown, Submission};
 use crate::engine::queue::Refusal;
+use crate::model::audit;
 use crate::model::conditions::{Fate, Unmet};
 use crate::model::ids::{Cursor, GrantKey};
 use crate::model::ledger::{self, Ack, Decision, Made, Mode, Outcome, ProducerState, Receipt};
-use crate::ops::{self, NotApplied, Op, Place, Refused};
+use crate::ops::{self, Cut, Effect, NotApplied, Op, Place, Refused, end_delegation};
 use crate::store::logs::LogState;
+use crate::store::ops::Written;
 use crate::store::{self, StoreError, Tx, producers::ProducerKey};
 use std::collections::BTreeMap;
 
 /// What a batch came to.
 pub(super) struct Applied {
     pub(super) ack: Ack,
-    /// How the log was before.
-    pub(super) log: LogState,
+    /// The logs that have grown.
+    pub(super) grown: Vec<Grown>,
     /// Grants that stand no more.
-    pub(super) cut: Vec<GrantKey>,
+    pub(super) cut: Vec<Cut>,
+    /// The ops that were written, one right behind the other.
+    pub(super) written: Vec<Written>,
+    /// What the audit trail calls it.
+    pub(super) audited: (audit::Kind, Option<GrantKey>),
 }
 
 /// What was decided about ops that were not decided before.
@@ -26,14 +32,34 @@ struct Decided {
     /// Where the log ends then, and how many bytes were added to it.
     head: Cursor,
     bytes: u64,
-    cut: Vec<GrantKey>,
+    cut: Vec<Cut>,
+    /// Other logs that have grown.
+    others: Vec<Grown>,
+    written: Vec<Written>,
+    audited: (audit::Kind, Option<GrantKey>),
+}
+
+impl Decided {
+    /// Nothing was, yet.
+    fn nothing(head: Cursor, decisions: Vec<Decision>) -> Self {
+        Self {
+            decisions,
+            head,
+            bytes: 0,
+            cut: Vec::new(),
+            others: Vec::new(),
+            written: Vec::new(),
+            audited: (audit::Kind::Changed, None),
+        }
+    }
 }
 
 /// Applies a batch as far as the ledger lets it.
 pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applied, Failed> {
-    authorise(tx, batch.grant, now_ms)?;
+    let force = authorise(tx, batch.grant, now_ms)?;
+    published(tx, batch.object, batch.log)?;
     let log = store::logs::get(tx, batch.log)?;
-    same_epoch(&log, batch.header.capability_epoch)?;
+    same_epoch(tx, batch.object, batch.header.capability_epoch)?;
 
     let header = &batch.header;
     let known = store::producers::get(tx, batch.log, header.producer)?;
@@ -59,7 +85,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         });
     }
 
-    let (mut head, mut cut) = (log.head, Vec::new());
+    let mut decided = Decided::nothing(log.head, Vec::new());
     let after = plan.after;
     // A batch that decides nothing leaves no trace, unless it moves the producer on.
     if plan.fresh > 0 || (known.is_some() && after != state) {
@@ -81,10 +107,10 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
             ops: &batch.ops[plan.repeats..plan.repeats + plan.fresh],
             acked_through: state.acked_through,
             recorded: &recorded,
+            only_own: batch.only_own || force.only_own,
         };
-        let decided = fresh.decide(tx, now_ms)?;
-        let (decisions, bytes) = (decided.decisions, decided.bytes);
-        (head, cut) = (decided.head, decided.cut);
+        decided = fresh.decide(tx, now_ms)?;
+        let decisions = std::mem::take(&mut decided.decisions);
         if !decisions.is_empty() {
             let receipts: Vec<_> = fresh
                 .ops
@@ -95,8 +121,8 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
             store::receipts::keep(tx, producer, fresh.first_seq, &receipts)?;
             outcomes.extend(receipts.into_iter().map(|receipt| Outcome::Fresh(receipt.decision)));
         }
-        if head > log.head {
-            store::logs::advance(tx, batch.log, head, bytes)?;
+        if decided.head > log.head {
+            store::logs::advance(tx, batch.log, decided.head, decided.bytes)?;
         }
         if known.is_some() {
             store::producers::set(tx, producer, after)?;
@@ -106,6 +132,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         }
     }
 
+    let Decided { head, cut, others, written, audited, .. } = decided;
     let ack = Ack {
         cursor: head,
         first_seq: header.first_seq,
@@ -114,7 +141,9 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         floor: after.acked_through + 1,
         stopped: plan.stop,
     };
-    Ok(Applied { ack, log, cut })
+    let mut grown = others;
+    grown.extend((head > log.head).then_some((batch.log, log.project)));
+    Ok(Applied { ack, grown, cut, written, audited })
 }
 
 /// The numbers under which grants were made that do not stem from the one a batch comes under. A repeat
@@ -171,6 +200,7 @@ struct Fresh<'a> {
     ops: &'a [Op],
     acked_through: u64,
     recorded: &'a BTreeMap<u64, Receipt>,
+    only_own: bool,
 }
 
 impl Fresh<'_> {
@@ -185,14 +215,13 @@ impl Fresh<'_> {
                 return Ok((tried, true));
             }
             let decisions = ledger::all_or_nothing(self.first_seq, tried.decisions);
-            Ok((Decided { decisions, head: self.log.head, bytes: 0, cut: Vec::new() }, false))
+            Ok((Decided::nothing(self.log.head, decisions), false))
         })
     }
 
     /// Runs the rules of the ops and writes those that changed something into the history.
     fn try_each(&self, tx: &Tx<'_>, now_ms: u64) -> Result<Decided, Failed> {
-        let decisions = Vec::with_capacity(self.ops.len());
-        let mut so_far = Decided { decisions, head: self.log.head, bytes: 0, cut: Vec::new() };
+        let mut so_far = Decided::nothing(self.log.head, Vec::with_capacity(self.ops.len()));
         for (seq, op) in (self.first_seq..).zip(self.ops) {
             let decision = match self.unmet(seq, op, so_far.head, &so_far.decisions) {
                 Some(Unmet::Conflict(conflict)) => Decision::Conflicted(conflict),
@@ -227,10 +256,11 @@ impl Fresh<'_> {
             cursor: so_far.head.next(),
             now_ms,
             granted: self.batch.grant,
+            only_own: self.only_own,
         };
         let rows_before = tx.rows_written();
         match ops::apply(tx, place, op) {
-            Ok(mut effect) => match effect.entry {
+            Ok(effect) => match &effect.entry {
                 None => Ok(Decision::Unchanged { made: effect.made }),
                 Some(entry) => {
                     let row = store::ops::NewOp {
@@ -248,11 +278,11 @@ impl Fresh<'_> {
                         replaces: entry.replaces,
                         payload: &entry.payload,
                     };
-                    store::ops::append(tx, &row)?;
+                    so_far.written.push(store::ops::append(tx, &row)?);
                     so_far.head = place.cursor;
                     so_far.bytes += entry.payload.len() as u64;
-                    so_far.cut.append(&mut effect.cut);
-                    Ok(Decision::Applied { cursor: place.cursor, made: effect.made })
+                    self.follow_up(tx, now_ms, effect, so_far)
+                        .map(|made| Decision::Applied { cursor: place.cursor, made })
                 }
             },
             Err(NotApplied::Refused(_)) if tx.rows_written() != rows_before => {
@@ -261,6 +291,36 @@ impl Fresh<'_> {
             Err(NotApplied::Refused(refused)) => Ok(rejected(refused)),
             Err(NotApplied::Store(error)) => Err(Failed::Store(error)),
         }
+    }
+
+    /// What an op that was applied leads to: the server's own words about it, in this log and in others.
+    fn follow_up(
+        &self,
+        tx: &Tx<'_>,
+        now_ms: u64,
+        effect: Effect<'_>,
+        so_far: &mut Decided,
+    ) -> Result<Made, Failed> {
+        let Effect { made, cut, mut also, audited, .. } = effect;
+        if audited.0 != audit::Kind::Changed {
+            so_far.audited = audited;
+        }
+        also.extend(end_delegation::after(tx, &cut, now_ms)?);
+        so_far.cut.extend(cut);
+        for (log, entry) in also {
+            if log == self.batch.log {
+                let state = LogState { head: so_far.head, ..self.log };
+                let written = own::write(tx, now_ms, log, state, self.batch.grant, &entry)?;
+                so_far.written.push(written);
+                so_far.head = so_far.head.next();
+                so_far.bytes += entry.payload.len() as u64;
+            } else {
+                let (written, state) = own::append(tx, now_ms, log, self.batch.grant, &entry)?;
+                so_far.written.push(written);
+                so_far.others.push((log, state.project));
+            }
+        }
+        Ok(made)
     }
 }
 

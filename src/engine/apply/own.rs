@@ -1,0 +1,73 @@
+//! What the server itself has to say, in a log: under its own producer, next to what it follows from.
+
+use crate::model::ids::{GrantKey, LogId, OpId, ProducerId};
+use crate::model::ledger::ProducerState;
+use crate::ops::Entry;
+use crate::store::logs::LogState;
+use crate::store::ops::Written;
+use crate::store::{self, StoreError, Tx};
+
+/// Writes an op of the server's own at the end of a log whose state is known, and moves the server's own
+/// numbering on. Moving the end of the log is for whoever knows its state.
+pub(super) fn write(
+    tx: &Tx<'_>,
+    now_ms: u64,
+    log: LogId,
+    state: LogState,
+    granted: GrantKey,
+    entry: &Entry<'_>,
+) -> Result<Written, StoreError> {
+    let known = store::producers::get(tx, log, ProducerId::SERVER)?;
+    let before = known.map_or(ProducerState { epoch: 1, ..ProducerState::default() }, |it| it.1);
+    let seq = before.high + 1;
+    // Nobody waits for a result.
+    let after = ProducerState { high: seq, acked_through: seq, ..before };
+    let producer = match known {
+        Some((key, _)) => {
+            store::producers::set(tx, key, after)?;
+            key
+        }
+        None => store::producers::create(tx, log, ProducerId::SERVER, after)?,
+    };
+    let cursor = state.head.next();
+    store::ops::append(
+        tx,
+        &store::ops::NewOp {
+            log,
+            cursor,
+            project: state.project,
+            producer,
+            seq,
+            op_id: name(log, seq),
+            batch: None,
+            granted,
+            at_ms: now_ms,
+            kind: entry.kind as u16,
+            version: entry.version,
+            replaces: entry.replaces,
+            payload: &entry.payload,
+        },
+    )
+}
+
+/// The same for a log nobody else is writing to at the moment.
+pub(super) fn append(
+    tx: &Tx<'_>,
+    now_ms: u64,
+    log: LogId,
+    granted: GrantKey,
+    entry: &Entry<'_>,
+) -> Result<(Written, LogState), StoreError> {
+    let state = store::logs::get(tx, log)?;
+    let written = write(tx, now_ms, log, state, granted, entry)?;
+    store::logs::advance(tx, log, state.head.next(), entry.payload.len() as u64)?;
+    Ok((written, state))
+}
+
+fn name(log: LogId, seq: u64) -> OpId {
+    let mut hasher = blake3::Hasher::new_derive_key("bowline own op id v1");
+    hasher.update(&log.0.to_le_bytes()).update(&seq.to_le_bytes());
+    let mut id = [0; 16];
+    hasher.finalize_xof().fill(&mut id);
+    OpId(id)
+}

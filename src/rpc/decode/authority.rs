@@ -1,0 +1,303 @@
+//! What is said about grants, delegations, shares and the audit trail.
+
+use super::{
+    Malformed, Read, Single, canonical, chosen, given, only_segment, page, session_wish, sixteen,
+};
+use crate::limits::CAVEAT_ITEMS_MAX;
+use crate::model::caveats::Caveats;
+use crate::model::delegation::Lease;
+use crate::model::grant::{self, Held, Narrowing};
+use crate::model::ids::{GrantId, LogId, MessageId, OpId, ShareId};
+use crate::model::infos::SessionKey;
+use crate::model::ledger::BatchHeader;
+use crate::model::page::Page;
+use crate::model::rights::Right;
+use crate::model::sturdy_ref::{Secret, VerifierKey};
+use crate::ops::open_share::Wanted;
+use crate::ops::{
+    Action, BumpEpoch, CompleteDelegation, Delegate, EndShare, MakeGrant, Op, OpenShare, Refused,
+    RevokeActor, RevokeGrant, RotateRoot,
+};
+use crate::queries::AuditFilter;
+use crate::wire::audit_capnp;
+use crate::wire::grant_capnp::{self, object};
+use crate::wire::root_capnp::root;
+use crate::wire::session_capnp::{delegation_draft, session, share, share_draft};
+use zeroize::Zeroizing;
+
+/// `Object.attenuate`.
+pub(in crate::rpc) fn attenuate(
+    params: Read<object::attenuate_params::Reader<'_>>,
+    object: Held,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let wish = params.get_narrowing()?;
+    let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
+    let action = narrowing(wish)?
+        .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier: None }));
+    Ok(single.op_with(only_segment(&sent), b"attenuate", action))
+}
+
+/// `Object.save`. The secret comes back beside the op, and is nowhere in it.
+pub(in crate::rpc) fn save(
+    params: Read<object::save_params::Reader<'_>>,
+    object: Held,
+    key: &VerifierKey,
+) -> Result<(BatchHeader, Op, Secret), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let seed = Seed::read(params.get_seed()?)?;
+    let wish = params.get_narrowing()?;
+    let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
+    let secret = seed.secret(object.log, single.id, key);
+    let verifier = Some(secret.verifier(key));
+    let action = narrowing(wish)?
+        .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier }));
+    let (header, op) = single.op_with(only_segment(&sent), &seed.beside("save"), action);
+    Ok((header, op, secret))
+}
+
+/// 32 bytes a client made for a ref; as secret as that.
+struct Seed<'a>(&'a [u8; 32]);
+
+impl<'a> Seed<'a> {
+    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        bytes.try_into().map(Self).map_err(|_| Malformed::Seed)
+    }
+
+    /// The secret of the grant an op makes.
+    fn secret(&self, log: LogId, op: OpId, key: &VerifierKey) -> Secret {
+        Secret::from_seed(self.0, grant::made_by(log, op), key)
+    }
+
+    /// What is compared beside what was sent: the method, and the seed itself.
+    fn beside(&self, method: &str) -> Zeroizing<Vec<u8>> {
+        let mut beside = Zeroizing::new(Vec::with_capacity(method.len() + self.0.len()));
+        beside.extend_from_slice(method.as_bytes());
+        beside.extend_from_slice(self.0);
+        beside
+    }
+}
+
+/// `Session.delegate`. The secret comes back beside the op, and is nowhere in it.
+pub(in crate::rpc) fn delegate(
+    params: Read<session::delegate_params::Reader<'_>>,
+    session: &SessionKey,
+    key: &VerifierKey,
+) -> Result<(BatchHeader, Op, Secret), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let seed = Seed::read(params.get_seed()?)?;
+    let draft: delegation_draft::Reader<'_> = params.get_delegation()?;
+    let sent = canonical::<delegation_draft::Owned>(draft, draft.total_size()?)?;
+    let secret = seed.secret(session.log, single.id, key);
+    let child = match draft.get_where().which() {
+        Ok(delegation_draft::where_::Child(child)) => Some(session_wish(child?)?),
+        Ok(delegation_draft::where_::Here(())) => None,
+        Err(_) => return Err(Malformed::Where),
+    };
+    let action = narrowing(draft.get_narrowing()?)?.and_then(|narrowing| {
+        Ok(Action::Delegate(Box::new(Delegate {
+            session: session.clone(),
+            narrowing,
+            verifier: secret.verifier(key),
+            lease: Lease::new(draft.get_lease_ms())?,
+            child: child.transpose()?,
+        })))
+    });
+    let (header, op) = single.op_with(only_segment(&sent), &seed.beside("delegate"), action);
+    Ok((header, op, secret))
+}
+
+/// `Session.complete`.
+pub(in crate::rpc) fn complete(
+    params: Read<session::complete_params::Reader<'_>>,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let (failed, result) = (params.get_failed(), params.get_result()?.to_str()?);
+    let action = CompleteDelegation::new(failed, result)
+        .map(Action::CompleteDelegation)
+        .map_err(Refused::from);
+    let method: &[u8] = if failed { b"fail" } else { b"complete" };
+    Ok(single.op_with(&delimited(result), method, action))
+}
+
+/// `Session.share`. The secret comes back beside the op, and is nowhere in it.
+pub(in crate::rpc) fn share(
+    params: Read<session::share_params::Reader<'_>>,
+    session: &SessionKey,
+    key: &VerifierKey,
+) -> Result<(BatchHeader, Op, Secret), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let seed = Seed::read(params.get_seed()?)?;
+    let draft: share_draft::Reader<'_> = params.get_share()?;
+    let sent = canonical::<share_draft::Owned>(draft, draft.total_size()?)?;
+    let secret = seed.secret(session.log, single.id, key);
+    let up_to = chosen(draft.get_up_to()?.to_str()?, MessageId::parse).map_err(Refused::from);
+    let action = narrowing(draft.get_narrowing()?)?.and_then(|narrowing| {
+        let wanted = Wanted {
+            append: draft.get_append(),
+            up_to: up_to?,
+            tool_outputs: draft.get_tool_outputs(),
+            reasoning: draft.get_reasoning(),
+        };
+        let verifier = secret.verifier(key);
+        let share = OpenShare::new(session.clone(), wanted, narrowing, verifier)?;
+        Ok(Action::OpenShare(Box::new(share)))
+    });
+    let (header, op) = single.op_with(only_segment(&sent), &seed.beside("share"), action);
+    Ok((header, op, secret))
+}
+
+/// `Share.unpublish`.
+pub(in crate::rpc) fn unpublish(
+    params: Read<share::unpublish_params::Reader<'_>>,
+    id: &ShareId,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let single = Single::read(params?.get_op()?)?;
+    let action = Ok(Action::EndShare(EndShare { id: id.clone() }));
+    Ok(single.op_with(&[], b"unpublish", action))
+}
+
+/// `Object.audit`.
+pub(in crate::rpc) fn audit(
+    params: Read<object::audit_params::Reader<'_>>,
+) -> Result<(AuditFilter, Page), Malformed> {
+    let params = params?;
+    let asked: audit_capnp::audit_filter::Reader<'_> = params.get_filter()?;
+    let kinds = asked.get_kinds()?;
+    let filter = AuditFilter {
+        grant: match asked.get_grant()? {
+            [] => None,
+            id => Some(GrantId(sixteen("grant", id)?)),
+        },
+        derived: asked.get_derived(),
+        actor: asked.get_actor()?.to_str()?.to_owned(),
+        object_id: asked.get_object_id()?.to_str()?.to_owned(),
+        from_ms: asked.get_from_ms(),
+        until_ms: given(asked.get_until_ms()),
+        // The schema has the stored numbers; one that only a newer server knows matches nothing.
+        kinds: kinds
+            .iter()
+            .take(AUDIT_KINDS_MAX)
+            .map(|kind| kind.map_or(u16::MAX, |kind| kind as u16))
+            .collect(),
+    };
+    Ok((filter, page(params.get_page())?))
+}
+
+/// More kinds than there are say nothing more.
+const AUDIT_KINDS_MAX: usize = 64;
+
+/// A text that says where it ends, to be compared with others.
+fn delimited(text: &str) -> Vec<u8> {
+    let mut sent = (text.len() as u64).to_le_bytes().to_vec();
+    sent.extend(text.as_bytes());
+    sent
+}
+
+/// `Object.revoke`.
+pub(in crate::rpc) fn revoke(
+    params: Read<object::revoke_params::Reader<'_>>,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let id = GrantId(sixteen("grant", params.get_grant()?)?);
+    let action = Ok(Action::RevokeGrant(RevokeGrant { id }));
+    Ok(single.op_with(&id.0, b"revoke", action))
+}
+
+/// `Object.bumpEpoch`.
+pub(in crate::rpc) fn bump_epoch(
+    params: Read<object::bump_epoch_params::Reader<'_>>,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let single = Single::read(params?.get_op()?)?;
+    Ok(single.op_with(&[], b"bumpEpoch", Ok(Action::BumpEpoch(BumpEpoch))))
+}
+
+/// `Root.revokeActor`.
+pub(in crate::rpc) fn revoke_actor(
+    params: Read<root::revoke_actor_params::Reader<'_>>,
+) -> Result<(BatchHeader, Op), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let actor = params.get_actor()?.to_str()?.to_owned();
+    let action = match grant::is_actor(&actor) && !actor.is_empty() {
+        true => Ok(Action::RevokeActor(RevokeActor { actor: actor.clone() })),
+        false => Err(grant::Error::Words.into()),
+    };
+    Ok(single.op_with(&delimited(&actor), b"revokeActor", action))
+}
+
+/// `Root.rotate`. The secret comes back beside the op, and is nowhere in it.
+pub(in crate::rpc) fn rotate(
+    params: Read<root::rotate_params::Reader<'_>>,
+    key: &VerifierKey,
+) -> Result<(BatchHeader, Op, Secret), Malformed> {
+    let params = params?;
+    let single = Single::read(params.get_op()?)?;
+    let seed = Seed::read(params.get_seed()?)?;
+    let secret = seed.secret(LogId::ROOT, single.id, key);
+    let action = Ok(Action::RotateRoot(RotateRoot { verifier: secret.verifier(key) }));
+    let (header, op) = single.op_with(&[], &seed.beside("rotate"), action);
+    Ok((header, op, secret))
+}
+
+fn narrowing(
+    wish: grant_capnp::narrowing::Reader<'_>,
+) -> Result<Result<Narrowing, Refused>, Malformed> {
+    let mut rights = Vec::new();
+    for right in wish.get_rights()?.iter().take(Right::ALL.len() * 2) {
+        match right {
+            Ok(right) => rights.push(right_of(right)),
+            Err(_) => return Err(Malformed::Right),
+        }
+    }
+    let rights = Some(rights).filter(|rights| !rights.is_empty());
+    // One more than is accepted is enough to be refused by.
+    let mut tools = Vec::new();
+    for tool in wish.get_tools()?.iter().take(CAVEAT_ITEMS_MAX + 1) {
+        tools.push(tool?.to_str()?.to_owned());
+    }
+    let mut paths = Vec::new();
+    for path in wish.get_paths()?.iter().take(CAVEAT_ITEMS_MAX + 1) {
+        paths.push(path?.to_vec());
+    }
+    let caveats = Caveats {
+        tools: match (tools.is_empty(), wish.get_no_tools()) {
+            (false, true) => return Err(Malformed::ToolsAndNone),
+            (true, false) => None,
+            _ => Some(tools),
+        },
+        paths: Some(paths).filter(|paths| !paths.is_empty()),
+        only_own: wish.get_only_own_messages(),
+    };
+    let narrowing = Narrowing {
+        unused_until_ms: given(wish.get_expires_if_unused_at_ms()),
+        sealed_to: wish.get_sealed_to()?.to_str()?.to_owned(),
+        caveats,
+        rights: rights.map(|rights| rights.into_iter().collect()),
+        expires_at_ms: given(wish.get_expires_at_ms()),
+        uses_max: Some(wish.get_uses_max()).filter(|uses| *uses > 0),
+        claim: wish.get_claim(),
+        label: wish.get_label()?.to_str()?.to_owned(),
+        actor: wish.get_actor()?.to_str()?.to_owned(),
+    };
+    Ok(narrowing.check().map_err(Refused::from))
+}
+
+fn right_of(right: grant_capnp::Right) -> Right {
+    match right {
+        grant_capnp::Right::Read => Right::Read,
+        grant_capnp::Right::Append => Right::Append,
+        grant_capnp::Right::Turn => Right::Turn,
+        grant_capnp::Right::Snapshot => Right::Snapshot,
+        grant_capnp::Right::Restore => Right::Restore,
+        grant_capnp::Right::Share => Right::Share,
+        grant_capnp::Right::Delegate => Right::Delegate,
+        grant_capnp::Right::Admin => Right::Admin,
+    }
+}

@@ -1,0 +1,453 @@
+//! Published views of sessions: what they show, who may add to them, and how they end.
+
+use crate::caveats::{outcome_of, told};
+use crate::feed::{Ears, Sink, put};
+use crate::grants::{all, as_object, attenuate, made, only, save};
+use crate::support::*;
+use bowline::wire::feed_capnp::{subscription, wish};
+use bowline::wire::grant_capnp::Right;
+use bowline::wire::message_capnp::{Role, part};
+use bowline::wire::session_capnp::{session, session_op, share, share_draft, share_info};
+use std::rc::Rc;
+
+/// What `Session.share` returned: the view under the owner's authority, a ref to hand out, and its grant.
+async fn publish(
+    of: &session::Client,
+    producer: &mut Producer,
+    fill: impl FnOnce(share_draft::Builder<'_>),
+) -> capnp::Result<(share::Client, String, Vec<u8>)> {
+    let mut request = of.share_request();
+    request.get().set_seed(&[producer.next as u8; 32]);
+    producer.header(request.get().init_op());
+    fill(request.get().init_share());
+    let answer = request.send().promise.await?;
+    let answer = answer.get()?;
+    let sturdy_ref = answer.get_ref()?.to_string()?;
+    Ok((answer.get_share()?, sturdy_ref, answer.get_grant()?.to_vec()))
+}
+
+async fn unpublish(share: &share::Client, producer: &mut Producer) -> capnp::Result<u64> {
+    let mut request = share.unpublish_request();
+    producer.header(request.get().init_op());
+    Ok(request.send().promise.await?.get()?.get_cut())
+}
+
+/// What is told about a share, by a function of it.
+async fn info<T>(
+    share: &share::Client,
+    of: impl FnOnce(share_info::Reader<'_>) -> T,
+) -> capnp::Result<T> {
+    let answer = share.info_request().send().promise.await?;
+    Ok(of(answer.get()?.get_share()?))
+}
+
+/// What is read through a share: each message as `id: part | part`.
+async fn read(share: &share::Client, newest_first: bool) -> capnp::Result<Vec<String>> {
+    let mut request = share.read_request();
+    request.get().init_page().set_newest_first(newest_first);
+    let answer = request.send().promise.await?;
+    let mut lines = Vec::new();
+    for message in answer.get()?.get_messages()? {
+        assert!(!message.has_author(), "who wrote it is not told");
+        let parts = message.get_body()?.get_parts()?;
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|part| match part.which().unwrap() {
+                part::Text(text) => text.unwrap().to_string().unwrap(),
+                part::Json(json) => json.unwrap().to_string().unwrap(),
+            })
+            .collect();
+        lines.push(format!("{}: {}", message.get_id()?.to_str()?, parts.join(" | ")));
+    }
+    Ok(lines)
+}
+
+async fn follow(
+    share: &share::Client,
+    ears: &Rc<Ears>,
+    fill: impl FnOnce(wish::Builder<'_>),
+) -> capnp::Result<subscription::Client> {
+    let mut request = share.feed_request();
+    fill(request.get().init_wish());
+    request.get().set_sink(capnp_rpc::new_client(Sink(ears.clone())));
+    request.send().promise.await?.get()?.get_subscription()
+}
+
+/// One op through a share; what became of it.
+async fn add(
+    share: &share::Client,
+    producer: &mut Producer,
+    fill: impl FnOnce(session_op::Builder<'_>),
+) -> capnp::Result<String> {
+    let mut request = share.append_ops_request();
+    let mut batch = request.get().init_batch();
+    batch.set_producer(&producer.id);
+    batch.set_producer_epoch(producer.epoch);
+    batch.set_first_seq(producer.next);
+    let mut op = request.get().init_ops(1).get(0);
+    op.set_op_id(&producer.op_id(producer.next));
+    producer.next += 1;
+    fill(op);
+    let answer = request.send().promise.await?;
+    let ack = answer.get()?.get_ack()?;
+    Ok(told(ack.get_outcomes()?.get(0)))
+}
+
+fn said(id: &str) -> impl Fn(session_op::Builder<'_>) {
+    move |op| {
+        let mut message = op.init_put_message();
+        message.set_id(id);
+        message.init_parts(1).get(0).set_text(id);
+    }
+}
+
+async fn as_share(server: &Server, sturdy_ref: &str) -> share::Client {
+    redeem(&connect(server).await, sturdy_ref)
+}
+
+async fn refused(server: &Server, sturdy_ref: &str) -> String {
+    let mut request = connect(server).await.redeem_request();
+    request.get().set_ref(sturdy_ref);
+    code(&failure(request.send().promise).await).to_owned()
+}
+
+/// A session with a tool call, a thought and a tool's own message, the secret in all that tools gave.
+async fn worked(session: &session::Client, producer: &mut Producer) {
+    let tool = r#"{"type":"tool","tool":"bash","state":{"status":"completed","input":"ls","output":"s3cret"}}"#;
+    type Parts<'a> = &'a [(&'a str, bool)];
+    let ops: [(&str, Role, Parts<'_>); 3] = [
+        ("ask", Role::User, &[("question", false)]),
+        (
+            "do",
+            Role::Assistant,
+            &[(r#"{"type":"reasoning","text":"hmm"}"#, true), (tool, true), ("answer", false)],
+        ),
+        ("out", Role::Tool, &[("s3cret", false)]),
+    ];
+    for (id, role, parts) in ops {
+        let applied = outcome_of(session, producer, |op| {
+            let mut message = op.init_put_message();
+            message.set_id(id);
+            message.set_role(role);
+            let mut list = message.init_parts(parts.len() as u32);
+            for (at, (text, json)) in (0..).zip(parts) {
+                match json {
+                    true => list.reborrow().get(at).set_json(text),
+                    false => list.reborrow().get(at).set_text(text),
+                }
+            }
+        })
+        .await;
+        assert_eq!(applied, "applied");
+    }
+}
+
+#[test]
+fn a_share_shows_what_it_was_made_to_show_and_nothing_else() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        worked(&session, &mut producer).await;
+        type Fill = fn(share_draft::Builder<'_>);
+        let table: [(Fill, usize, bool, bool); 5] = [
+            (|_| (), 3, false, false),
+            (|mut draft| draft.set_reasoning(true), 3, true, false),
+            (|mut draft| draft.set_tool_outputs(true), 3, false, true),
+            (
+                |mut draft| {
+                    draft.set_tool_outputs(true);
+                    draft.set_reasoning(true);
+                },
+                3,
+                true,
+                true,
+            ),
+            (|mut draft| draft.set_up_to("do"), 2, false, false),
+        ];
+        for (at, (fill, count, reasoning, outputs)) in table.into_iter().enumerate() {
+            let (_, sturdy_ref, _) = publish(&session, &mut producer, fill).await.unwrap();
+            let held = as_share(&server, &sturdy_ref).await;
+            let shown = read(&held, false).await.unwrap();
+            assert_eq!(shown.len(), count, "{at}: {shown:?}");
+            let all = shown.join("\n");
+            assert_eq!(all.contains("hmm"), reasoning, "{at}: {all}");
+            assert_eq!(all.contains("s3cret"), outputs, "{at}: {all}");
+            assert!(all.contains("question") && all.contains("answer") && all.contains("\"ls\""));
+            let mut backwards = read(&held, true).await.unwrap();
+            backwards.reverse();
+            assert_eq!(backwards, shown, "{at}");
+            // The feed shows the same.
+            let ears = Rc::new(Ears::default());
+            let _feed = follow(&held, &ears, |_| ()).await.unwrap();
+            ears.places(count).await;
+            let heard = ears.lines();
+            let events: Vec<_> = heard.iter().filter(|line| !line.starts_with("caught")).collect();
+            assert_eq!(events.len(), count, "grants and shares are not told: {events:?}");
+            // And nothing but reading works.
+            let mut fresh = Producer::new();
+            let error = add(&held, &mut fresh, said("x")).await.unwrap_err();
+            assert_eq!(code(&error), "not-permitted");
+            let error = unpublish(&held, &mut fresh).await.unwrap_err();
+            assert_eq!(code(&error), "not-permitted");
+            let error = save(&held, &mut fresh, all_rights).await.unwrap_err();
+            assert_eq!(code(&error), "not-permitted");
+            let error = failure(as_object(&held).grants_request().send().promise).await;
+            assert_eq!(code(&error), "not-permitted");
+        }
+        // What is taken away is not shown any more, also through a share that ends before that.
+        let (_, up_to, _) =
+            publish(&session, &mut producer, |mut draft| draft.set_up_to("do")).await.unwrap();
+        let held = as_share(&server, &up_to).await;
+        let ears = Rc::new(Ears::default());
+        let _feed = follow(&held, &ears, |_| ()).await.unwrap();
+        ears.places(2).await;
+        put(&session, &mut producer, &["later"]).await;
+        for id in ["later", "ask"] {
+            let remove = |mut op: session_op::Builder<'_>| op.set_remove_message(id);
+            assert_eq!(outcome_of(&session, &mut producer, remove).await, "applied");
+        }
+        ears.places(3).await;
+        let heard = ears.lines().join("\n");
+        assert!(heard.contains("rm ask") && !heard.contains("later"), "{heard}");
+        assert_eq!(read(&held, false).await.unwrap().len(), 1);
+
+        // Wishes that make no sense, or that nobody may have.
+        let bad: [(Fill, &str); 4] = [
+            (|mut draft| draft.set_up_to("none"), "message-not-found"),
+            (|mut draft| draft.set_up_to("a b"), "id-malformed"),
+            (
+                |mut draft| {
+                    draft.set_up_to("do");
+                    draft.set_append(true);
+                },
+                "narrowing-malformed",
+            ),
+            (|draft| only(&[Right::Read])(draft.init_narrowing()), "narrowing-malformed"),
+        ];
+        for (fill, want) in bad {
+            let error = publish(&session, &mut producer, fill).await.err().unwrap();
+            assert_eq!(code(&error), want);
+        }
+        let few = [Right::Read, Right::Share];
+        let (reader, _) = attenuate(&session, &mut producer, only(&few)).await.unwrap();
+        let error = publish(&reader, &mut producer, |mut draft| draft.set_append(true)).await;
+        assert_eq!(code(&error.err().unwrap()), "not-permitted", "it may not append itself");
+        publish(&reader, &mut producer, |_| ()).await.unwrap();
+    });
+}
+
+fn all_rights(narrowing: bowline::wire::grant_capnp::narrowing::Builder<'_>) {
+    all(narrowing);
+}
+
+#[test]
+fn ops_come_in_through_a_share_once_and_a_reconnect_continues_at_the_same_cursor() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let mut guests = Producer::new();
+    let (sturdy_ref, place) = local(async {
+        let (_, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        put(&session, &mut producer, &["mine"]).await;
+        let (_, sturdy_ref, _) =
+            publish(&session, &mut producer, |mut draft| draft.set_append(true)).await.unwrap();
+        let guest = as_share(&server, &sturdy_ref).await;
+        assert_eq!(add(&guest, &mut guests, said("guest")).await.unwrap(), "applied");
+        let remove =
+            |id: &'static str| move |mut op: session_op::Builder<'_>| op.set_remove_message(id);
+        assert_eq!(add(&guest, &mut guests, remove("mine")).await.unwrap(), "not-permitted");
+        let title = |mut op: session_op::Builder<'_>| op.set_set_title("t");
+        assert_eq!(add(&guest, &mut guests, title).await.unwrap(), "not-permitted");
+        // A repeat changes nothing and hears the same; another op under the same number is refused.
+        let mut again = Producer { next: 1, ..guests.clone() };
+        assert_eq!(add(&guest, &mut again, said("guest")).await.unwrap(), "duplicate");
+        let ears = Rc::new(Ears::default());
+        let named = |mut wish: wish::Builder<'_>| wish.set_name("mirror");
+        let feeding = follow(&guest, &ears, named).await.unwrap();
+        ears.until("caught-up 3").await;
+        // The name is the share's own: the session's subscriptions know nothing of it.
+        let mut request = session.forget_subscription_request();
+        request.get().set_name("mirror");
+        let answer = request.send().promise.await.unwrap();
+        assert!(!answer.get().unwrap().get_existed());
+        let status = feeding.status_request().send().promise.await.unwrap();
+        let place = status.get().unwrap().get_place();
+        (sturdy_ref, place)
+    });
+    server.kill_9();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let guest = as_share(&server, &sturdy_ref).await;
+        assert_eq!(info(&guest, |info| info.get_cursor()).await.unwrap(), place);
+        let mut again = Producer { next: 1, ..guests.clone() };
+        assert_eq!(add(&guest, &mut again, said("guest")).await.unwrap(), "duplicate");
+        // It stands where it stood, and goes on from there.
+        let mut request = guest.register_request();
+        let mut registration = request.get().init_registration();
+        registration.set_producer(&guests.id);
+        registration.set_instance(&[9; 16]);
+        let answer = request.send().promise.await.unwrap();
+        let at = answer.get().unwrap().get_registered().unwrap();
+        assert_eq!((at.get_next_expected_seq(), at.get_epoch()), (4, 2));
+        let ears = Rc::new(Ears::default());
+        let _feed = follow(&guest, &ears, |mut wish| wish.set_name("mirror")).await.unwrap();
+        let mut guests = Producer { epoch: 2, ..guests.clone() };
+        assert_eq!(add(&guest, &mut guests, said("more")).await.unwrap(), "applied");
+        ears.places(1).await;
+        let heard = ears.lines();
+        let events: Vec<_> = heard.iter().filter(|line| line.contains("put")).collect();
+        assert_eq!(events, ["4 put more"], "nothing twice and nothing missing");
+        let mut request = guest.forget_subscription_request();
+        request.get().set_name("mirror");
+        assert!(request.send().promise.await.unwrap().get().unwrap().get_existed());
+        // A guest removes its own.
+        let remove = |mut op: session_op::Builder<'_>| op.set_remove_message("guest");
+        assert_eq!(add(&guest, &mut guests, remove).await.unwrap(), "applied");
+    });
+}
+
+#[test]
+fn a_shares_refs_grow_stale_with_its_epoch_and_the_owner_makes_new_ones() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        let (share, old, _) =
+            publish(&session, &mut producer, |mut draft| draft.set_append(true)).await.unwrap();
+        let guest = as_share(&server, &old).await;
+        assert_eq!(info(&guest, |info| info.get_epoch()).await.unwrap(), 1);
+        let mut of_share = Producer::new();
+        let mut request = as_object(&share).bump_epoch_request();
+        of_share.header(request.get().init_op());
+        let answer = request.send().promise.await.unwrap();
+        let answer = answer.get().unwrap();
+        assert_eq!((answer.get_epoch(), answer.get_cut()), (2, 1));
+        assert_eq!(refused(&server, &old).await, "epoch-stale");
+        assert_eq!(code(&info(&guest, |_| ()).await.unwrap_err()), "epoch-stale");
+        let (new, _) =
+            save(&share, &mut of_share, only(&[Right::Read, Right::Append])).await.unwrap();
+        let guest = as_share(&server, &new).await;
+        assert_eq!(info(&guest, |info| info.get_epoch()).await.unwrap(), 2);
+        // Ops made under the former epoch are refused, by the share's own and not by the session's.
+        let mut request = guest.append_ops_request();
+        let mut batch = request.get().init_batch();
+        batch.set_producer(&producer.id);
+        batch.set_producer_epoch(1);
+        batch.set_first_seq(producer.next);
+        batch.set_capability_epoch(1);
+        let op = request.get().init_ops(1).get(0);
+        text_message(op, "x");
+        request.get().get_ops().unwrap().get(0).set_op_id(&[3; 16]);
+        assert_eq!(code(&failure(request.send().promise).await), "epoch-stale");
+    });
+}
+
+#[test]
+fn the_owner_lists_and_ends_every_share_without_its_secret_also_when_the_session_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let (first, second, second_ref) = local(async {
+        let root = root(&server).await;
+        let (project, session) = made(&root);
+        let mut producer = Producer::new();
+        let (share, first_ref, _) = publish(&session, &mut producer, |_| ()).await.unwrap();
+        let (other, second_ref, _) = publish(&session, &mut producer, |_| ()).await.unwrap();
+        let id = |info: share_info::Reader<'_>| info.get_id().unwrap().to_string().unwrap();
+        let (first, second) = (info(&share, id).await.unwrap(), info(&other, id).await.unwrap());
+        let guest = as_share(&server, &first_ref).await;
+        let ears = Rc::new(Ears::default());
+        let _feed = follow(&guest, &ears, |_| ()).await.unwrap();
+        ears.until("caught-up 2").await;
+
+        let mut of_share = Producer::new();
+        let again = of_share.clone();
+        assert_eq!(unpublish(&share, &mut of_share).await.unwrap(), 1);
+        assert_eq!(unpublish(&share, &mut again.clone()).await.unwrap(), 1, "a repeat");
+        assert_eq!(unpublish(&share, &mut of_share).await.unwrap(), 0, "it is over already");
+        ears.until("ended revoked").await;
+        assert_eq!(refused(&server, &first_ref).await, "revoked");
+        assert_eq!(code(&read(&guest, false).await.unwrap_err()), "revoked");
+        // Under the owner's own authority it is still to be seen, and shows nothing.
+        assert!(info(&share, |info| info.get_ended_at_ms()).await.unwrap() > 0);
+        assert_eq!(code(&read(&share, false).await.unwrap_err()), "share-ended");
+        let error = follow(&share, &Rc::new(Ears::default()), |_| ()).await.err().unwrap();
+        assert_eq!(code(&error), "share-ended");
+        let error = add(&share, &mut Producer::new(), said("x")).await.unwrap_err();
+        assert_eq!(code(&error), "share-ended");
+        let error = publish_again(&share, &mut of_share).await;
+        assert_eq!(code(&error), "share-ended", "no new ref for what is over");
+
+        // Another project's are not found through this one.
+        let elsewhere =
+            open_project(&root, &mut Producer::new(), "/elsewhere").pipeline.get_project();
+        let mut request = elsewhere.sharing_request();
+        request.get().set_id(second.as_str());
+        assert_eq!(code(&failure(request.send().promise).await), "share-not-found");
+        let mut request = project.sharing_request();
+        request.get().set_id(second.as_str());
+        request.send().pipeline.get_share().info_request().send().promise.await.unwrap();
+        (first, second, second_ref)
+    });
+    server.kill_9();
+    // The session goes, and leaves its shares behind.
+    let store = rusqlite::Connection::open(dir.path().join("bowline.db")).unwrap();
+    store.execute_batch("DELETE FROM messages; DELETE FROM sessions").unwrap();
+    drop(store);
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        let listed = async || {
+            let answer = root.shares_request().send().promise.await.unwrap();
+            let shares = answer.get().unwrap().get_shares().unwrap();
+            let line = |info: share_info::Reader<'_>| {
+                let (id, session) = (info.get_id().unwrap(), info.get_session_id().unwrap());
+                let ended = info.get_ended_at_ms() > 0;
+                assert!(session.to_str().unwrap().starts_with("ses_"));
+                (id.to_string().unwrap(), ended)
+            };
+            shares.iter().map(line).collect::<Vec<_>>()
+        };
+        assert_eq!(listed().await, [(first.clone(), true), (second.clone(), false)]);
+        let mut request = root.sharing_request();
+        request.get().set_id(second.as_str());
+        let share = request.send().pipeline.get_share();
+        assert_eq!(unpublish(&share, &mut Producer::new()).await.unwrap(), 1);
+        assert_eq!(listed().await, [(first, true), (second, true)]);
+        assert_eq!(refused(&server, &second_ref).await, "revoked");
+    });
+}
+
+async fn publish_again(share: &share::Client, producer: &mut Producer) -> capnp::Error {
+    save(share, producer, only(&[Right::Read])).await.unwrap_err()
+}
+
+#[test]
+fn a_share_ends_with_the_grant_it_was_made_under_and_at_its_own_time() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        let (sharer, grant) = attenuate(&session, &mut producer, all).await.unwrap();
+        let (_, sturdy_ref, _) = publish(&sharer, &mut producer, |_| ()).await.unwrap();
+        let guest = as_share(&server, &sturdy_ref).await;
+        read(&guest, false).await.unwrap();
+        let cut = crate::grants::revoke(&session, &mut producer, &grant).await.unwrap();
+        assert_eq!(cut, 2);
+        assert_eq!(code(&read(&guest, false).await.unwrap_err()), "revoked");
+        let soon_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 1_500;
+        let (_, short, _) = publish(&session, &mut producer, |draft| {
+            let mut narrowing = draft.init_narrowing();
+            narrowing.set_expires_at_ms(soon_ms);
+            narrowing.set_uses_max(1);
+        })
+        .await
+        .unwrap();
+        let guest = as_share(&server, &short).await;
+        let ears = Rc::new(Ears::default());
+        let _feed = follow(&guest, &ears, |_| ()).await.unwrap();
+        assert_eq!(refused(&server, &short).await, "used-up");
+        ears.until("ended expired").await;
+        assert_eq!(refused(&server, &short).await, "expired");
+    });
+}
