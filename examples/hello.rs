@@ -11,12 +11,12 @@
 
 mod common;
 
-use bowline::wire::bowline_capnp::{op_header, outcome};
+use bowline::wire::bowline_capnp::outcome;
 use bowline::wire::message_capnp::part;
 use bowline::wire::root_capnp::root;
 use bowline::wire::session_capnp::session;
 use capnp::capability::FromClientHook;
-use common::{Result, code, connect, op_id, random_id, sturdy_ref};
+use common::{Result, code, connect, op, op_id, random_id, sturdy_ref};
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -82,14 +82,5 @@ async fn print_messages(session: &session::Client) -> Result<()> {
             }
         }
     }
-    Ok(())
-}
-
-/// Names one op, so that it could be sent again without being done twice.
-fn op(producer: [u8; 16], seq: u64, mut header: op_header::Builder<'_>) -> Result<()> {
-    header.set_producer(&producer);
-    header.set_producer_epoch(1);
-    header.set_seq(seq);
-    header.set_op_id(&op_id()?);
     Ok(())
 }

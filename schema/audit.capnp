@@ -4,12 +4,14 @@
 #
 # Every entry is chained to the one before it by a hash, so that one that is changed, taken out or put in
 # shows. What an entry says about ops, it says with a hash over them: `bowline audit --verify` compares it
-# with the history. Whoever wants to be sure that the whole chain was not made anew writes down `AuditHead`
+# with the history, as far as none of them was compacted; and `bowline verify` compares grants with the ops
+# that made and ended them. Whoever wants to be sure that the whole chain was not made anew writes down `AuditHead`
 # somewhere else from time to time, and has it looked for with `--expect`.
 #
-# Changes, redemptions and everything about grants are in the trail when their call returns. Refusals are
-# gathered for some seconds, and equal ones counted together; reads are only counted, see
-# `GrantInfo.reads`. A crash loses the refusals and the counts of the last seconds, and nothing else.
+# Changes, redemptions and everything about grants are in the trail when their call returns, and so are refusals
+# of single ops. Other refusals are gathered for some seconds. Equal entries that follow one another are counted
+# together. Reads are only counted, see
+# `GrantInfo.reads`. A crash loses the gathered refusals and the counts of the last seconds, and nothing else.
 #
 # By policy the oldest entries may go (`audit_age_ms_max`, `audit_entries_max`). An entry then says up to
 # where, and with which hash the chain begins now.
@@ -104,7 +106,7 @@ struct AuditEntry {
   # The grant it is about, if it is about one.
 
   count @8 :UInt64;
-  # How many ops, or refusals.
+  # How many ops, or how often; with `started`, which start it was; with `pruned`, up to which number.
 
   firstPosition @9 :UInt64;
   # The first of the ops, in the order of the whole server: a place in `Root.feed`. 0 if there are none.

@@ -4,11 +4,11 @@
 # Point of view: you are the client. "The server" is the process that holds the data.
 #
 # Words
-#   object      something you hold a capability for: a root, a project, a session. Holding it is the
+#   object      something you hold a capability for: a root, a project, a session, a share. Holding it is the
 #               permission to call it; no method takes a user name or a password.
 #   sturdy ref  a string that stands for an object and survives restarts of either side. `Vat.redeem`
 #               turns it into a live object. It is a secret: who has it, has the object.
-#   log         the ordered ops of one object. The root, every project and every session have one.
+#   log         the ordered ops of one object. The root, every project, session and share have one.
 #   cursor      a position in a log. The first op is at 1; cursors have no gaps and never move.
 #               Order is the cursor and nothing else: ids and times never decide an order.
 #   op          one recorded change, named by whoever asks for it before it is first sent.
@@ -28,8 +28,9 @@
 #   `BatchMode` they are sent in. Not `ackedThrough`, `capabilityEpoch`, `instance` or `batchId`, and not
 #   how many ops travel together, except in an atomic batch.
 #
-#   Three methods change only what the server keeps about a client, and take no header: `register`, `feed`
-#   with a name, and `forgetSubscription`. Repeating them leads to the same state.
+#   Some methods change only what the server keeps about a client, and take no header: `register`, `feed`
+#   with a name, `forgetSubscription`, `redeem`, `claim` and `heartbeat`. Repeating them leads to the same state,
+#   apart from the uses of a ref that are counted. They too may fail with `overloaded` and `outcome-unknown`.
 #
 # Order
 #   Calls on one object take effect in the order they were sent, answered or not, and a question sees
@@ -124,6 +125,9 @@ struct ServerInfo {
   # redeemed again.
 
   limits @4 :Limits;
+
+  nowMs @5 :UInt64;
+  # The server's clock, in milliseconds since 1970: what all times in grants are compared with.
 }
 
 struct Limits {
@@ -204,7 +208,7 @@ struct OpHeader {
   # ones do as well, but the server keeps the ids made of them in order, and finding a place for one that
   # may belong anywhere costs more the longer the log is. An object made by the op without an id of its own gets
   # one derived from this, so a repeat cannot make a second object, and a client can know the id
-  # before it sends: `prj_`, `ses_` or `msg_`, then these bytes in lower-case base32hex (RFC 4648)
+  # before it sends: `prj_`, `ses_`, `msg_` or `shr_`, then these bytes in lower-case base32hex (RFC 4648)
   # without padding.
 
   ackedThrough @4 :UInt64;

@@ -71,7 +71,7 @@ interface Sink {
   ended @3 (reason :Bowline.Refusal) -> ();
   # The server ends the feed; no more calls come. The reasons: `shutting-down` (ask again once it is back),
   # `subscription-taken`, `sink-failed` (an earlier call on this sink did), `revoked`, `expired`,
-  # `epoch-stale`, `delegation-ended`, `storage-failed`, `internal`.
+  # `epoch-stale`, `delegation-ended`, `share-ended`, `storage-failed`, `internal`.
 }
 
 interface Subscription {
@@ -156,7 +156,8 @@ struct Event {
   }
 
   author @21 :Message.Author;
-  # Who did it, and on whose behalf. Not told through a share.
+  # Who did it, and on whose behalf; also for a message, which has none of its own here. `delegationEnded` is
+  # told under the delegate's grant, whoever ended it. Not told through a share.
 }
 
 struct Delegated {

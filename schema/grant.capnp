@@ -31,6 +31,11 @@ interface Object {
   # A sturdy ref for this object, with less authority or the same, under a grant of its own. The ref is a
   # secret: who has it, has the object.
   #
+  # It is what Cap'n Proto calls `Persistent.save`, with `sealedTo` for its `sealFor`. It is no method of that
+  # interface because it makes a grant, and so takes an op header and says how much is handed on.
+  #
+  # Through a share, only what the share was made for can be handed on: reading, and appending if it allows that.
+  #
   # `seed`: 32 random bytes, made by you, stored with the op, and as secret as the ref itself. The secret in the
   # ref is made from it, and the server keeps neither: that is how a repeat can return the same ref, and a
   # stolen database redeems nothing.
@@ -99,14 +104,14 @@ struct Narrowing {
   # nothing about refs derived from it.
 
   tools @7 :List(Text);
-  # Only these tools may be named in tool parts of messages; empty for those the object has. See `Caveats`.
+  # At most 64, and 8 KiB together with the paths. Only these tools may be named in tool parts of messages; empty for those the object has. See `Caveats`.
 
   noTools @8 :Bool;
   # None at all; `tools` must be empty then.
 
   paths @9 :List(Data);
-  # Only files at or below these paths, relative to the worktree; empty for those the object has. At most 64,
-  # of 4096 bytes.
+  # Only files at or below these paths, relative to the worktree, without `.` and `..`; empty for those the
+  # object has. At most 64, and 8 KiB together with the tools.
 
   onlyOwnMessages @10 :Bool;
   # Only messages that were written under this very grant, or one derived from it, may be read or removed,
@@ -140,15 +145,28 @@ struct Caveats {
 }
 
 enum Right {
-  # Numbers are stored; a retired one stays taken.
+  # Numbers are stored; a retired one stays taken. Each method says which one it needs.
   read @0;
+  # Look at it, and follow it.
+
   append @1;
+  # Add to it.
+
   turn @2;
+  # Run turns in it. Nothing needs it yet.
+
   snapshot @3;
   restore @4;
+  # Record the state of a worktree, and put it back. Nothing needs them yet.
+
   share @5;
+  # Publish it, see what was published, and end it.
+
   delegate @6;
+  # Hand on less, see what was handed on and done with it, and take it back.
+
   admin @7;
+  # Make all refs of it stale; end what others published; on the root, take back what an actor has.
 }
 
 struct Description {
@@ -166,6 +184,8 @@ struct Description {
   # How many grants stand above that one.
 
   caveats @7 :Caveats;
+  objectId @8 :Text;
+  # Which project, session or share; empty for the server.
 }
 
 struct GrantInfo {
@@ -179,7 +199,7 @@ struct GrantInfo {
   depth @3 :UInt32;
   kind @4 :Bowline.ObjectKind;
   objectId @5 :Text;
-  # Which project or session; empty for the server.
+  # Which project, session or share; empty for the server.
 
   rights @6 :List(Right);
   expiresAtMs @7 :UInt64;
@@ -205,6 +225,9 @@ struct GrantInfo {
   # they are in the audit trail.
 
   caveats @18 :Caveats;
+
+  endedAtMs @19 :UInt64;
+  # When it ceased to stand; 0 while it does.
 }
 
 enum GrantState {

@@ -71,8 +71,9 @@ interface Session extends(Grant.Object) {
   # `delegationEnded` is in this session's log, and so in its feeds; from then on nothing under the delegate's
   # grant works any more.
   #
-  # Needs `delegate`. Safe to repeat. Fails with: `not-permitted` (a right or caveat this object does not
-  # have), `narrowing-malformed`, `too-deep`, `too-many-grants`, `session-exists`, `title-too-long`,
+  # Needs `delegate`. Safe to repeat: the repeat returns the same session and the same ref. Where the delegation is
+  # over by then, `delegate` is broken with the reason, and the rest is returned all the same.
+  # Fails with: `not-permitted` (a right or caveat this object does not have), `narrowing-malformed`, `too-deep`, `too-many-grants`, `session-exists`, `title-too-long`,
   # `id-malformed`.
 
   delegations @8 (page :Bowline.Page) -> (delegations :List(DelegationInfo), end :Bowline.PageEnd);
@@ -80,19 +81,22 @@ interface Session extends(Grant.Object) {
   # grant this object is held under. `page.after` is a delegation's `number`. Needs `delegate`. Safe to repeat.
 
   child @9 (id :Text) -> (session :Session);
-  # A session that was made by `delegate` on this one. Needs `read`. Safe to repeat.
+  # A session that was made by `delegate` on this one, under the grant this object is held under or one derived
+  # from it. Needs `read`. Safe to repeat.
   # Fails with: `id-malformed`, `session-not-found`.
 
   heartbeat @10 () -> (untilMs :UInt64);
-  # For a delegate: keeps its lease. On return it lasts until then, by the server's clock. Call it several
-  # times within `leaseMs`. It takes no op header: repeating it leads to the same state. Needs no right.
+  # For a delegate: keeps its lease. On return it lasts until then, by the server's clock; 0 for ever. Call it
+  # several times within `leaseMs`: other calls do not keep it. It takes no op header: repeating it leads to the
+  # same state. Needs no right, but the delegate's own grant: one derived from that does not keep it.
   # Fails with: `delegation-not-found` (this object is not held under a delegate's grant),
   # `delegation-ended`.
 
   complete @11 (op :Bowline.OpHeader, failed :Bool, result :Text) -> ();
   # For a delegate: says that the work is done, or failed, and in `result`, at most 64 KiB, what came of it.
   # On return the delegator's log says so, and the delegate's grant is spent, with everything derived from it:
-  # whoever repeats the call hears `delegation-ended`, which tells how it ended. The op is numbered in this
+  # whoever repeats the call hears `delegation-ended`, which tells how it ended. Like `heartbeat`, it needs the
+  # delegate's own grant. The op is numbered in this
   # session's log.
   #
   # Needs no right. Fails with: `delegation-not-found`, `op-too-large`.
@@ -100,12 +104,14 @@ interface Session extends(Grant.Object) {
   share @12 (op :Bowline.OpHeader, seed :Data, share :ShareDraft)
       -> (share :Share, ref :Text, grant :Data);
   # Publishes a view of this session, for another agent or server. `share` is the view under your own
-  # authority, to look at it and to end it; `ref` is what you hand out: it lets its holder read, and append
+  # authority, to look at it (`read`), to end it (`share`), to make its refs stale (`admin`) and new ones
+  # (`delegate`); `ref` is what you hand out: it lets its holder read, and append
   # where you said so, and nothing else. `seed` is as in `Object.save`. The op is numbered in this session's
   # log.
   #
   # Needs `share`. Safe to repeat. Fails with: `not-permitted`, `narrowing-malformed` (also: a share that is to
-  # end at a message and be appended to), `message-not-found` (`upTo`), `too-deep`, `too-many-grants`.
+  # end at a message and be appended to), `message-not-found` (`upTo`), `too-deep`, `too-many-grants`,
+  # `op-reused` (an op of this name has published something).
 
   shares @13 (page :Bowline.Page) -> (shares :List(ShareInfo), end :Bowline.PageEnd);
   # Every share of this session, ended ones too, without secrets. `page.after` is a share's `number`. Needs
@@ -159,11 +165,14 @@ struct ShareDraft {
   # The id of the last message that is shown; empty for the whole session, as it grows.
 
   toolOutputs @2 :Bool;
-  # Whether what tools gave is shown. Without it, tool parts keep only which tool was called, with what, and
-  # how it went; messages of the role `tool` keep no other parts.
+  # Whether what tools gave is shown. Without it, parts in JSON of the type `tool` keep only which tool was
+  # called, with what, and how it went; messages of the role `tool` keep no other parts.
 
   reasoning @3 :Bool;
-  # Whether reasoning parts are shown.
+  # Whether parts in JSON of the type `reasoning` are shown.
+  #
+  # Parts of a type the server does not know, and metadata, are shown only with both: nobody knows what they
+  # hold.
 
   narrowing @4 :Grant.Narrowing;
   # When the ref ends, how often it may be redeemed, whom it is for, and so on. Its rights must be empty:
@@ -201,9 +210,14 @@ interface Share extends(Grant.Object) {
   # A published view of a session. Its cursors are those of the session's log, so whoever loses the connection
   # redeems its ref again and goes on where it was.
   #
-  # It shows messages and the title, and nothing about grants, producers or other objects. After `unpublish`
-  # every ref handed out for it is dead (`revoked`), and whoever reaches it under the owner's authority hears
-  # `share-ended`, except from `info` and what every object offers.
+  # It shows messages and the title, and nothing about grants, producers or other objects. In its events the
+  # producer, its numbers, the project and the author are left out. Places and cursors are those of the session's
+  # log, so a share that ends at a message still shows that more was said, though not what.
+  #
+  # After `unpublish` every ref handed out for it is dead (`revoked`), and whoever reaches it under the owner's
+  # authority hears `share-ended`, except from `info` and what every object offers; feeds end with it.
+  #
+  # Its holders have at most 1,000 producers and 100 named subscriptions, of those the session has.
 
   info @0 () -> (share :ShareInfo);
   # Needs `read`. Safe to repeat.
@@ -214,23 +228,25 @@ interface Share extends(Grant.Object) {
 
   feed @2 (wish :Feed.Wish, sink :Feed.Sink) -> (subscription :Feed.Subscription);
   # As `Session.feed`, as far as it is shown: `messagePut`, `messageRemoved` and `titleSet`. Names of
-  # subscriptions belong to the share. Needs `read`. Fails with: `share-ended`.
+  # subscriptions belong to the share. Needs `read`. Fails with: `share-ended`, and as any feed.
 
   appendOps @3 (batch :Bowline.Batch, ops :List(SessionOp)) -> (ack :Bowline.Ack);
   # As `Session.append`, with the same rules: the producer numbers its ops in the session's log. Only
   # `putMessage`, and `removeMessage` of messages that were added under the same grant, are accepted; others
-  # are rejected with `not-permitted`. `capabilityEpoch` is the share's. Needs `append`.
-  # Fails with: `share-ended`.
+  # are rejected with `not-permitted`. `capabilityEpoch` is the share's. Needs `append`, and a share that was made
+  # for that. Safe to repeat. Fails with: `share-ended`, and as `Session.append`.
 
   register @4 (registration :Bowline.Registration) -> (registered :Bowline.Registered);
-  # As `Session.register`. Needs `append`. Fails with: `share-ended`.
+  # As `Session.register`. Needs `append`. Safe to repeat. Fails with: `share-ended`, and as that.
 
   forgetSubscription @5 (name :Text) -> (existed :Bool);
-  # As `Session.forgetSubscription`. Needs `read`.
+  # As `Session.forgetSubscription`. Needs `read`. Safe to repeat.
 
   unpublish @6 (op :Bowline.OpHeader) -> (cut :UInt64);
   # Ends the share: every grant for it is taken back, whoever derived it, and `cut` tells how many. The op is
-  # numbered in the share's own log. Needs `share`. Safe to repeat; there is no way back.
+  # numbered in the share's own log, and the session's log says so, too. Needs `share`; for a share that was not
+  # made under this grant or one derived from it, `admin`. Safe to repeat; there is no way back.
+  # Fails with: `not-permitted`.
 }
 
 struct WriterDraft {

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | [`cli`] | people's door: one file per command | decisions about data |
 //! | [`server`] | the process: data directory, sockets, worker threads, an orderly end | rules |
-//! | [`upkeep`] | looking after a data directory: verify, rebuild, compaction | knowing what an op means |
+//! | [`upkeep`] | looking after a data directory: verify, rebuild, compaction, leases, the audit trail | knowing what an op means |
 //! | [`rpc`] | the wire's door: one file per interface; decode, authorise, call, encode | SQL, rules, a reply before the disk agreed |
 //! | [`transport`] | one connection: frames, limits, coalesced writes | anything about Bowline's objects |
 //! | [`engine`] | the single writer: once per op, group commit, reply after commit | knowing what an op means; `async` behind its handle |
@@ -48,8 +48,8 @@
 //! 2. [`transport`] reads a frame, growing its buffer as bytes arrive, and asks its books whether this
 //!    call may run: calls in flight, unfinished answers, depth of the pipeline.
 //! 3. `Vat.redeem` finds the grant behind the ref on a reader thread, compares a keyed hash of the
-//!    secret, and returns a live `Root` that holds a claim: grant, rights, a place in the connection's
-//!    scope. The calls pipelined on it follow.
+//!    secret, has the writer note it in the audit trail, and returns a live `Root` that holds a claim:
+//!    grant, rights, caveats, a place in the connection's scope. The calls pipelined on it follow.
 //! 4. `Session.append` reaches `rpc/session.rs` and is decoded into plain ops, each with a digest. The
 //!    grant it is held under must still stand, by a table in memory that a revocation reaches before it
 //!    returns, and carry the right `append`. The batch is queued before the first await, so calls on one
@@ -58,8 +58,10 @@
 //!    grant and the object's epoch are in force, then asks [`model::ledger`] which ops are known, which are
 //!    new, and where to stop. Known ones get their recorded answer. Whether a new one may be tried at all,
 //!    [`model::conditions`] says: what it depends on, and where it expects the log to end.
-//! 6. `ops/put_message.rs` decides about a new one. The op's row, what follows from it, the receipt and
-//!    the producer's high-water mark are written together.
+//! 6. `ops/put_message.rs` decides about a new one. The op's row, what follows from it, the receipt, the
+//!    producer's high-water mark and the audit entry are written together. What the server itself has to
+//!    say about it (a delegation that ended with a grant) goes into the logs concerned, in the same
+//!    transaction, under a producer of its own.
 //! 7. The transaction commits and is synced. Only then are the replies of the whole group released,
 //!    encoded, and written to the sockets, several to a write.
 //! 8. The writer notes which logs grew, and a thread of its own wakes the feeds that watch them. The first

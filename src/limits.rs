@@ -43,6 +43,14 @@ pub const REVOCATIONS_RESERVED: usize = 256;
 pub const GRANTS_PER_GRANT_MAX: u64 = 10_000;
 /// Tools, and paths, a caveat may name.
 pub const CAVEAT_ITEMS_MAX: usize = 64;
+/// Bytes of all tools and paths of a caveat. It is copied into every grant derived from it.
+pub const CAVEAT_BYTES_MAX: usize = 8 << 10;
+/// Named subscriptions kept for one share, among those of the session it shows.
+pub const DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX: u64 = 100;
+/// Producers that ever wrote through one share, among those of the session it shows.
+pub const PRODUCERS_PER_SHARE_MAX: u64 = 1_000;
+/// Largest command that takes authority back and is let in though the queue has no bytes left.
+pub const REVOCATION_BYTES_MAX: usize = 64 << 10;
 /// Shortest lease of a delegation. Below it a busy machine would end delegations that are well.
 pub const LEASE_MS_MIN: u64 = 1_000;
 /// Longest lease of a delegation.
@@ -99,12 +107,16 @@ pub const ACKS_AT_ONCE_MAX: usize = 8;
 /// Refs one connection is having redeemed at one time; more wait. So strangers cannot fill the readers'
 /// queue.
 pub const REDEEMS_AT_ONCE_MAX: usize = 4;
-/// Refs in a row that stand for nothing before a connection is made to wait: a typing error is no attack.
+/// Refs that stand for nothing before a peer is made to wait for the answer: a typing error is no attack.
 pub const WRONG_REFS_FREE: u32 = 8;
 /// How long it waits then, twice as long each time.
 pub const WRONG_REF_PAUSE_MS: u64 = 50;
 /// And how long at most.
 pub const WRONG_REF_PAUSE_MS_MAX: u64 = 5_000;
+/// How long the last wrong ref is held against a peer.
+pub const WRONG_REF_MEMORY_MS: u64 = 60_000;
+/// Peers of which that is remembered.
+pub const WRONG_REF_PEERS_MAX: usize = 4_096;
 /// Ops of one connection on their way to the disk or back.
 pub const OPS_IN_FLIGHT_MAX: usize = 64 << 10;
 /// Bytes streamed in through one connection that are not on disk yet; `Writer.write` waits beyond.

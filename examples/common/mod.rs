@@ -2,7 +2,7 @@
 
 #![allow(dead_code)]
 
-use bowline::wire::bowline_capnp::vat;
+use bowline::wire::bowline_capnp::{op_header, vat};
 use capnp_rpc::rpc_twoparty_capnp::Side;
 use capnp_rpc::{RpcSystem, twoparty};
 use std::error::Error;
@@ -62,6 +62,15 @@ pub(crate) fn op_id() -> Result<[u8; 16]> {
     id[6] = id[6] & 0x0f | 0x70;
     id[8] = id[8] & 0x3f | 0x80;
     Ok(id)
+}
+
+/// Names one op, so that it could be sent again without being done twice.
+pub(crate) fn op(producer: [u8; 16], seq: u64, mut header: op_header::Builder<'_>) -> Result<()> {
+    header.set_producer(&producer);
+    header.set_producer_epoch(1);
+    header.set_seq(seq);
+    header.set_op_id(&op_id()?);
+    Ok(())
 }
 
 pub(crate) fn random_id() -> Result<[u8; 16]> {

@@ -275,8 +275,11 @@ fn as_line(told: &Told) -> String {
     if let Some(right) = missing(told) {
         line.push_str(&format!(" ({})", right.word()));
     }
-    if entry.count > 1 {
-        line.push_str(&format!("  × {}", count(entry.count)));
+    match Kind::from_number(entry.kind) {
+        Some(Kind::Started) => line.push_str(&format!("  start {}", entry.count)),
+        Some(Kind::Pruned) => line.push_str(&format!("  entries up to {}", entry.count)),
+        _ if entry.count > 1 => line.push_str(&format!("  × {}", count(entry.count))),
+        _ => {}
     }
     line
 }

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 ///
 /// Looks at the whole database: that the file is whole, that no log has a gap and no number was used twice,
 /// that every unacknowledged result is kept, that no grant has more than the one above it, that no row lost
-/// the one it belongs to, and that the history gives every stored project, session and message again, row
-/// for row.
+/// the one it belongs to, that the audit trail is whole and tells of every op, and that the history gives
+/// every stored project, session, message and share again, row for row.
 ///
 /// It only reads, and the server may go on meanwhile: one moment is checked.
 #[derive(Debug, Args)]

@@ -9,15 +9,19 @@ use super::command::{
 use super::notes::Notes;
 use super::queue::Refusal;
 use super::trail::Trail;
-use crate::limits::{DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX};
-use crate::model::audit::{self, Entry};
+use crate::limits::{
+    DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX, PRODUCERS_PER_LOG_MAX,
+    PRODUCERS_PER_SHARE_MAX,
+};
+use crate::model::audit::{self, AuditedOps, Entry};
+use crate::model::code::Code;
 use crate::model::feed;
 use crate::model::grant::Fallen;
 use crate::model::ids::{GrantKey, LogId};
 use crate::model::registration;
 use crate::model::rights::Rights;
-use crate::model::share::ShareEnded;
-use crate::ops::{Kind, end_delegation, heartbeat, use_ref};
+use crate::model::share::{ReadOnlyShare, ShareEnded};
+use crate::ops::{Also, Kind, end_delegation, heartbeat, use_ref};
 use crate::store::grants::Force;
 use crate::store::logs::LogState;
 use crate::store::subscriptions::Taken;
@@ -62,13 +66,21 @@ pub(super) fn run(
     };
     Ok(match command {
         Command::Append(batch) => {
-            let Applied { ack, grown, cut, written, audited } = batch::run(tx, now_ms, batch)?;
-            trail.wrote(audited, Some(batch.grant), batch.object, &written);
+            let applied = batch::run(tx, now_ms, batch)?;
+            let Applied { ack, grown, cut, written, audited, denied } = applied;
+            trail.wrote(audited, Some(batch.grant), batch.object, written);
+            if denied > 0 {
+                let entry = acted(audit::Kind::Denied, batch.grant, batch.object);
+                let code = Code::NotPermitted.name().to_owned();
+                trail.note(Entry { count: denied, code, ..entry });
+            }
             Answer::Appended { ack, grown, cut }
         }
         Command::Register(registering) => {
-            let registered = register(tx, now_ms, registering)?;
-            trail.note(acted(audit::Kind::Registered, registering.grant, registering.object));
+            let (registered, changed) = register(tx, now_ms, registering)?;
+            if changed {
+                trail.note(acted(audit::Kind::Registered, registering.grant, registering.object));
+            }
             Answer::Registered(registered)
         }
         Command::Subscribe(subscribing) => {
@@ -129,11 +141,12 @@ pub(super) fn run(
 fn end_due(tx: &Tx<'_>, now_ms: u64, trail: &mut Trail) -> Result<Answer, Failed> {
     let ended = end_delegation::end_due(tx, now_ms)?;
     let mut grown = Vec::new();
-    for (log, entry, granted) in &ended.told {
-        let (written, state) = own::append(tx, now_ms, *log, *granted, entry)?;
+    for Also { log, entry, granted } in &ended.told {
+        let mut written = AuditedOps::default();
+        let state = own::append(tx, now_ms, *log, *granted, entry, &mut written)?;
         grown.push((*log, state.project));
         let audited = (audit::Kind::DelegationEnded, Some(*granted));
-        trail.wrote(audited, None, *log, &[written]);
+        trail.wrote(audited, None, *log, written);
     }
     Ok(Answer::Ended { count: ended.count, grown, cut: ended.cut })
 }
@@ -178,17 +191,27 @@ fn same_epoch(tx: &Tx<'_>, object: LogId, believed: Option<u64>) -> Result<(), F
     }
 }
 
-/// Through a share only while it is published. Any other object is its own log.
+/// Through a share only while it is published, and if it can be appended to. Any other object is its own
+/// log.
 fn published(tx: &Tx<'_>, object: LogId, log: LogId) -> Result<(), Failed> {
-    let open = object == log || store::shares::key(tx, object)?.is_some_and(|(_, open)| open);
-    match open {
-        true => Ok(()),
-        false => Err(Refusal::Op(ShareEnded.into()).into()),
+    if object == log {
+        return Ok(());
+    }
+    match store::shares::terms(tx, object)? {
+        Some(terms) if !terms.open => Err(Refusal::Op(ShareEnded.into()).into()),
+        Some(terms) if !terms.append => Err(Refusal::Op(ReadOnlyShare.into()).into()),
+        Some(_) => Ok(()),
+        None => Err(Refusal::Op(ShareEnded.into()).into()),
     }
 }
 
-fn room_for_producer(log: &LogState) -> Result<(), Failed> {
-    match log.producers >= PRODUCERS_PER_LOG_MAX {
+/// Guests of a share have a part of the places, so that they cannot take the owner's.
+fn room_for_producer(tx: &Tx<'_>, state: &LogState, share: Option<LogId>) -> Result<(), Failed> {
+    let guests = match share {
+        Some(share) => store::producers::count_of_share(tx, share)?,
+        None => 0,
+    };
+    match state.producers >= PRODUCERS_PER_LOG_MAX || guests >= PRODUCERS_PER_SHARE_MAX {
         true => Err(Refusal::TooManyProducers.into()),
         false => Ok(()),
     }
@@ -205,13 +228,24 @@ fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Take
                 return Err(Refusal::TooManySubscriptions.into());
             }
         }
+        if let Some(share) = name.share()
+            && store::subscriptions::count_of_share(tx, stretch.log(), &share)?
+                >= DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX
+        {
+            return Err(Refusal::TooManySubscriptions.into());
+        }
         let head = store::ops::bounds(tx, *stretch)?.head;
         feed::exists(*after, head).map_err(Refusal::from)?;
     }
     Ok(store::subscriptions::take(tx, stretch.log(), name, *after, now_ms)?)
 }
 
-fn register(tx: &Tx<'_>, now_ms: u64, registering: &Registering) -> Result<Registered, Failed> {
+/// Where the run stands, and whether that is new.
+fn register(
+    tx: &Tx<'_>,
+    now_ms: u64,
+    registering: &Registering,
+) -> Result<(Registered, bool), Failed> {
     let Registering { grant, log, object, registration: asked } = registering;
     authorise(tx, *grant, now_ms)?;
     published(tx, *object, *log)?;
@@ -222,8 +256,9 @@ fn register(tx: &Tx<'_>, now_ms: u64, registering: &Registering) -> Result<Regis
     let after = registration::register(before, asked).map_err(Refusal::from)?;
     match known {
         None => {
-            room_for_producer(&state)?;
-            store::producers::create(tx, *log, asked.producer, after)?;
+            let share = Some(*object).filter(|object| object != log);
+            room_for_producer(tx, &state, share)?;
+            store::producers::create(tx, *log, asked.producer, after, share)?;
         }
         Some((key, before)) if before != after => {
             store::producers::set(tx, key, after)?;
@@ -231,12 +266,13 @@ fn register(tx: &Tx<'_>, now_ms: u64, registering: &Registering) -> Result<Regis
         }
         Some(_) => {}
     }
-    Ok(Registered {
+    let registered = Registered {
         epoch: after.epoch,
         next_expected_seq: after.high + 1,
         floor: after.acked_through + 1,
         cursor: state.head,
-    })
+    };
+    Ok((registered, known.is_none_or(|(_, before)| before != after)))
 }
 
 /// One step: a bounded piece above the floor.

@@ -168,12 +168,9 @@ impl Command {
         matches!(self, Command::Append(batch) if batch.ops.iter().any(Op::takes_back))
     }
 
-    /// The log whose content it changes, and may have changed if nobody knows what became of it.
-    pub(super) fn changes(&self) -> Option<LogId> {
-        match self {
-            Command::Append(batch) => Some(batch.log),
-            _ => None,
-        }
+    /// Whether it redeems a ref.
+    pub(super) fn redeems(&self) -> bool {
+        matches!(self, Command::Redeem(_))
     }
 
     /// Under which grant it is asked for, and of which object.

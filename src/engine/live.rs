@@ -42,6 +42,12 @@ impl Live {
         fresh
     }
 
+    /// Anything may have changed on disk.
+    pub(super) fn all_may_have_changed(&self) {
+        let all: Vec<_> = lock(&self.logs).keys().copied().collect();
+        self.changed(all);
+    }
+
     /// Logs have changed on disk.
     pub(super) fn changed(&self, ids: impl IntoIterator<Item = LogId>) {
         // The last holder of a log takes it out of the table when it goes, and that may be us: so not

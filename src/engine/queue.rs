@@ -2,7 +2,8 @@
 
 use super::command::{Answer, Command};
 use crate::limits::{
-    DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX, REVOCATIONS_RESERVED,
+    DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX, REVOCATION_BYTES_MAX,
+    REVOCATIONS_RESERVED,
 };
 use crate::model::code::{Code, Coded};
 use crate::model::feed::Ahead;
@@ -150,11 +151,15 @@ impl Queue {
         let job = Job { bytes: command.bytes(), command, reply };
         let refusal = {
             let mut inner = self.lock();
-            let reserve = if job.command.takes_back() { REVOCATIONS_RESERVED } else { 0 };
+            // Who must take something back must get in, and get it done.
+            let reserve = match job.command.takes_back() {
+                true => REVOCATIONS_RESERVED,
+                false if job.command.redeems() => REVOCATIONS_RESERVED / 2,
+                false => 0,
+            };
+            let small = reserve > 0 && job.bytes <= REVOCATION_BYTES_MAX;
             let full = inner.jobs.len() >= self.commands_max + reserve
-                || (inner.bytes + job.bytes > self.bytes_max
-                    && !inner.jobs.is_empty()
-                    && reserve == 0);
+                || (inner.bytes + job.bytes > self.bytes_max && !inner.jobs.is_empty() && !small);
             match (inner.closed, inner.recovering, full) {
                 (true, _, _) => Refusal::Stopping,
                 (_, true, _) => Refusal::Recovering,

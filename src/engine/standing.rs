@@ -7,12 +7,13 @@
 //! Whoever begins to hold an object takes its place in the table *first* and asks the store *then*: a
 //! revocation in between finds the place, one before it is found in the store.
 
+use crate::model::caveats::Caveats;
 use crate::model::grant::Fallen;
 use crate::model::ids::GrantKey;
 use crate::store::grants::Force;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::Notify;
 
 /// All grants somebody holds an object under.
@@ -34,6 +35,8 @@ pub struct Standing {
     /// Answers given under it, and whether it was used at all, since that was last written down.
     reads: AtomicU64,
     used: AtomicBool,
+    /// They never change, and may be long: kept once for all objects held under the grant.
+    caveats: OnceLock<Arc<Caveats>>,
     table: Weak<Standings>,
 }
 
@@ -53,6 +56,7 @@ impl Standings {
             fell: Notify::new(),
             reads: AtomicU64::new(0),
             used: AtomicBool::new(false),
+            caveats: OnceLock::new(),
             table: Arc::downgrade(self),
         });
         held.insert(key, Arc::downgrade(&fresh));
@@ -100,6 +104,18 @@ impl Standings {
     }
 }
 
+#[cfg(test)]
+impl Standing {
+    /// One that fell, and that no table knows.
+    pub(crate) fn fallen(key: GrantKey, why: Fallen) -> Self {
+        let table = Arc::new(Standings::default());
+        let standing = table.hold(key);
+        standing.fall(why);
+        drop(table);
+        Arc::into_inner(standing).expect("nobody else has it")
+    }
+}
+
 impl Standing {
     /// Whether it still stands.
     pub fn check(&self, now_ms: impl FnOnce() -> u64) -> Result<(), Fallen> {
@@ -118,6 +134,11 @@ impl Standing {
                 Ok(())
             }
         }
+    }
+
+    /// The caveats of the grant, as first told.
+    pub fn caveats(&self, found: &Caveats) -> Arc<Caveats> {
+        self.caveats.get_or_init(|| Arc::new(found.clone())).clone()
     }
 
     /// An answer is given under it.

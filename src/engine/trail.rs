@@ -3,20 +3,14 @@
 //! Ops that follow one another in the history, under one grant and in one log, become one entry: what many
 //! small batches say costs what one large one does.
 
-use crate::model::audit::{self, Entry, Kind};
+use crate::model::audit::{AuditedOps, Entry, Kind};
 use crate::model::ids::{GrantKey, LogId};
-use crate::store::ops::Written;
 
 #[derive(Default)]
 pub(super) struct Trail {
     entries: Vec<Entry>,
-    open: Option<Open>,
-}
-
-/// An entry that further ops may be added to.
-struct Open {
-    entry: Entry,
-    ops: Vec<audit::Hash>,
+    /// One that further ops may be added to.
+    open: Option<(Entry, AuditedOps)>,
 }
 
 impl Trail {
@@ -26,32 +20,39 @@ impl Trail {
         (kind, subject): (Kind, Option<GrantKey>),
         granted: Option<GrantKey>,
         log: LogId,
-        written: &[Written],
+        ops: AuditedOps,
     ) {
-        let Some(first) = written.first() else { return };
-        let fresh = Entry {
-            granted,
-            log: Some(log),
-            subject,
-            position: first.position,
-            ..Entry::new(kind)
-        };
-        let goes_on = self.open.as_ref().is_some_and(|open| {
-            kind == Kind::Changed
-                && Entry { position: fresh.position, ..open.entry.clone() } == fresh
-                && open.entry.position + open.ops.len() as u64 == fresh.position
-        });
-        if !goes_on {
-            self.close();
+        if ops.is_empty() {
+            return;
         }
-        let open = self.open.get_or_insert_with(|| Open { entry: fresh, ops: Vec::new() });
-        open.ops.extend(written.iter().map(|written| written.digest));
+        let entry = Entry { granted, log: Some(log), subject, ..Entry::new(kind) };
+        match &mut self.open {
+            Some((open, before))
+                if kind == Kind::Changed
+                    && *open == entry
+                    && before.next_position() == ops.first_position() =>
+            {
+                before.extend(&ops);
+            }
+            _ => {
+                self.close();
+                self.open = Some((entry, ops));
+            }
+        }
     }
 
-    /// Something else happened.
+    /// Something else happened. The same once more, right behind it, is counted with it.
     pub(super) fn note(&mut self, entry: Entry) {
         self.close();
-        self.entries.push(entry);
+        match self.entries.last_mut() {
+            Some(last)
+                if last.digest.is_empty()
+                    && Entry { count: entry.count, ..last.clone() } == entry =>
+            {
+                last.count += entry.count;
+            }
+            _ => self.entries.push(entry),
+        }
     }
 
     /// All of it, in order.
@@ -61,9 +62,9 @@ impl Trail {
     }
 
     fn close(&mut self) {
-        if let Some(Open { entry, ops }) = self.open.take() {
-            let (count, digest) = (ops.len() as u64, audit::digest_of(ops).to_vec());
-            self.entries.push(Entry { count, digest, ..entry });
+        if let Some((entry, ops)) = self.open.take() {
+            let (count, position) = (ops.count(), ops.first_position());
+            self.entries.push(Entry { count, position, digest: ops.digest().to_vec(), ..entry });
         }
     }
 }
@@ -71,14 +72,22 @@ impl Trail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::audit::AuditedOp;
+
+    fn ops(positions: &[u64]) -> AuditedOps {
+        let mut ops = AuditedOps::default();
+        for position in positions {
+            let (numbers, op_id, batch) = ([0; 10], [0; 16], [0; 16]);
+            ops.push(&AuditedOp { position: *position, numbers, op_id, batch, payload: b"x" });
+        }
+        ops
+    }
 
     #[test]
     fn what_follows_on_another_goes_with_it() {
-        let written = |position: u64| Written { position, digest: [position as u8; 32] };
         let mut trail = Trail::default();
         let mut wrote = |kind, grant, log, positions: &[u64]| {
-            let ops: Vec<_> = positions.iter().map(|position| written(*position)).collect();
-            trail.wrote((kind, None), Some(GrantKey(grant)), LogId(log), &ops);
+            trail.wrote((kind, None), Some(GrantKey(grant)), LogId(log), ops(positions));
         };
         wrote(Kind::Changed, 1, 1, &[1, 2]);
         wrote(Kind::Changed, 1, 1, &[3]);
@@ -88,10 +97,18 @@ mod tests {
         wrote(Kind::Saved, 2, 2, &[8]);
         wrote(Kind::Saved, 2, 2, &[9]); // each is an act of its own
         wrote(Kind::Changed, 2, 2, &[]);
-        trail.note(Entry::new(Kind::Denied));
+        let redeemed = |grant| Entry {
+            granted: Some(GrantKey(grant)),
+            count: 1,
+            ..Entry::new(Kind::Redeemed)
+        };
+        for grant in [1, 1, 2] {
+            trail.note(redeemed(grant));
+        }
         let entries = trail.finish();
         let found: Vec<_> = entries.iter().map(|entry| (entry.position, entry.count)).collect();
-        assert_eq!(found, [(1, 3), (4, 1), (5, 1), (7, 1), (8, 1), (9, 1), (0, 0)]);
-        assert_eq!(entries[0].digest, audit::digest_of([[1; 32], [2; 32], [3; 32]]));
+        let want = [(1, 3), (4, 1), (5, 1), (7, 1), (8, 1), (9, 1), (0, 2), (0, 1)];
+        assert_eq!(found, want);
+        assert_eq!(entries[0].digest, ops(&[1, 2, 3]).digest());
     }
 }

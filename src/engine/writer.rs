@@ -16,7 +16,7 @@ use crate::model::audit::{self, Entry};
 use crate::model::code::Coded;
 use crate::model::grant::Fallen;
 use crate::ops::Cut;
-use crate::store::{Store, StoreError, audit as audit_trail, grants};
+use crate::store::{Store, StoreError, audit as audit_trail, delegations, grants};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
@@ -100,16 +100,17 @@ pub(super) fn run(
                     tracing::error!(%error, "a transaction could not be begun");
                     queue.set_recovering(true);
                     answer_all(&mut waiting, &Refusal::Store);
-                    recover(&mut store, queue, &mut failures_in_a_row, error)?;
+                    recover(&mut store, queue, &mut failures_in_a_row, error, clock)?;
                 }
                 Ended::Unknown(error) => {
                     tracing::error!(%error, "a commit failed");
                     // Whoever hears "unknown" and asks again at once must not find an open queue.
                     queue.set_recovering(true);
-                    // It may have landed.
-                    live.changed(waiting.iter().filter_map(|job| job.command.changes()));
+                    // It may have landed, and what it led to may stand in other logs than its own.
+                    live.all_may_have_changed();
                     answer_all(&mut waiting, &Refusal::Unknown);
-                    recover(&mut store, queue, &mut failures_in_a_row, error)?;
+                    recover(&mut store, queue, &mut failures_in_a_row, error, clock)?;
+                    live.all_may_have_changed();
                     // What it may have written can be seen from here on.
                     tower.may_have_grown();
                     standings.cut(&fallen(&mut store, standings));
@@ -167,8 +168,8 @@ fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
         answers.push(match ran {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Failed::Refused(refusal))) => {
-                if let (Refusal::Fallen(_), Some((granted, log))) = (&refusal, job.command.under())
-                {
+                let denied = matches!(refusal, Refusal::Fallen(_) | Refusal::UsedUp(_));
+                if let Some((granted, log)) = job.command.under().filter(|_| denied) {
                     trail.note(Entry {
                         granted: Some(granted),
                         log,
@@ -208,6 +209,7 @@ fn recover(
     queue: &Queue,
     failures_in_a_row: &mut u32,
     error: StoreError,
+    clock: &dyn Clock,
 ) -> Result<(), Fatal> {
     // A full disk is trouble that passes, and reads go on meanwhile. Any other is counted.
     if !matches!(error, StoreError::Full | StoreError::Busy) {
@@ -217,6 +219,14 @@ fn recover(
         return Err(Fatal::Commits(error));
     }
     *store = reopen(store.path(), queue)?;
+    // Nobody could be heard meanwhile.
+    let begun = store.begin().and_then(|tx| {
+        delegations::begin_anew(&tx, clock.now_ms())?;
+        tx.commit()
+    });
+    if let Err(error) = begun {
+        tracing::warn!(%error, "leases could not be begun anew");
+    }
     queue.set_recovering(false);
     tracing::info!("the database is open again; callers may repeat their calls");
     Ok(())

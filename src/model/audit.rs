@@ -1,6 +1,7 @@
 //! The audit trail as values: what an entry says, and how each is chained to the one before it.
 
 use crate::model::ids::{GrantKey, LogId};
+use std::sync::LazyLock;
 
 /// What an entry is about. Numbers are stored; a retired one stays taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,6 +101,13 @@ impl Kind {
     }
 }
 
+/// What keeps the hashes of entries and of ops apart from each other and from all others. They are no
+/// secrets, and made once because making them costs more than a hash.
+static ENTRY_KEY: LazyLock<Hash> =
+    LazyLock::new(|| blake3::derive_key("bowline audit entry v1", &[]));
+static OPS_KEY: LazyLock<Hash> =
+    LazyLock::new(|| blake3::derive_key("bowline audited ops v1", &[]));
+
 /// A 32-byte hash.
 pub type Hash = [u8; 32];
 
@@ -151,7 +159,7 @@ impl Entry {
 
     /// The hash of an entry, which its number and the hash of the one before it go into.
     pub fn hash(&self, number: u64, before: &Hash) -> Hash {
-        let mut hasher = blake3::Hasher::new_derive_key("bowline audit entry v1");
+        let mut hasher = blake3::Hasher::new_keyed(&ENTRY_KEY);
         let key = |key: Option<i64>| key.map_or([0; 9], |key| flagged(&key.to_le_bytes()));
         hasher
             .update(before)
@@ -178,37 +186,76 @@ fn flagged(bytes: &[u8; 8]) -> [u8; 9] {
     flagged
 }
 
-/// An op as it goes into the hash of an entry: everything the history says of it.
+/// Ops that follow one another in the history, as they go into the hash of an entry: everything the history
+/// says of them, in one piece, because a hash is quicker over one large piece than over many small ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuditedOps {
+    first_position: u64,
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+/// An op as it is added to them.
 #[derive(Debug, Clone, Copy)]
 pub struct AuditedOp<'a> {
-    /// Numbers of its row: position, log, cursor, project, producer, seq, grant, time, kind, version, and the
+    /// Where among all ops of the server.
+    pub position: u64,
+    /// Other numbers of its row: log, cursor, project, producer, seq, grant, time, kind, version, and the
     /// cursor of the op it replaces; 0 for none.
-    pub numbers: [u64; 11],
+    pub numbers: [u64; 10],
     /// Its name.
     pub op_id: [u8; 16],
+    /// The name of its batch; zeros for none.
+    pub batch: [u8; 16],
     /// What it says.
     pub payload: &'a [u8],
 }
 
-impl AuditedOp<'_> {
-    /// Its hash.
-    pub fn digest(&self) -> Hash {
-        let mut hasher = blake3::Hasher::new_derive_key("bowline audited op v1");
-        for number in self.numbers {
-            hasher.update(&number.to_le_bytes());
+impl AuditedOps {
+    /// One more, right behind the last.
+    pub fn push(&mut self, op: &AuditedOp<'_>) {
+        if self.count == 0 {
+            self.first_position = op.position;
         }
-        hasher.update(&self.op_id).update(self.payload);
-        *hasher.finalize().as_bytes()
+        self.count += 1;
+        for number in op.numbers.into_iter().chain([op.position, op.payload.len() as u64]) {
+            self.bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        self.bytes.extend_from_slice(&op.op_id);
+        self.bytes.extend_from_slice(&op.batch);
+        self.bytes.extend_from_slice(op.payload);
     }
-}
 
-/// The hash over several ops, in the order of the history.
-pub fn digest_of(ops: impl IntoIterator<Item = Hash>) -> Hash {
-    let mut hasher = blake3::Hasher::new();
-    for op in ops {
-        hasher.update(&op);
+    /// More of them, right behind these.
+    pub fn extend(&mut self, more: &Self) {
+        self.count += more.count;
+        self.bytes.extend_from_slice(&more.bytes);
     }
-    *hasher.finalize().as_bytes()
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Where the first one is.
+    pub fn first_position(&self) -> u64 {
+        self.first_position
+    }
+
+    /// Where one more would be.
+    pub fn next_position(&self) -> u64 {
+        self.first_position + self.count
+    }
+
+    /// The hash over all of them.
+    pub fn digest(&self) -> Hash {
+        *blake3::keyed_hash(&OPS_KEY, &self.bytes).as_bytes()
+    }
 }
 
 #[cfg(test)]
@@ -237,6 +284,39 @@ mod tests {
         assert_ne!(plain.hash(2, &GENESIS), first);
         assert_ne!(plain.hash(1, &[1; 32]), first);
         assert_eq!(plain.hash(1, &GENESIS), first);
+    }
+
+    #[test]
+    fn ops_give_the_same_hash_however_they_came_together() {
+        let op = |position| AuditedOp {
+            position,
+            numbers: [position; 10],
+            op_id: [1; 16],
+            batch: [0; 16],
+            payload: b"said",
+        };
+        let of = |positions: &[u64]| {
+            let mut ops = AuditedOps::default();
+            positions.iter().for_each(|position| ops.push(&op(*position)));
+            ops
+        };
+        let (all, mut first) = (of(&[4, 5, 6]), of(&[4]));
+        first.extend(&of(&[5, 6]));
+        assert_eq!((first.digest(), &first), (all.digest(), &all));
+        assert_eq!((all.first_position(), all.count(), all.next_position()), (4, 3, 7));
+        for other in [of(&[4, 5]), of(&[4, 5, 7]), of(&[5, 4, 6])] {
+            assert_ne!(other.digest(), all.digest());
+        }
+        for changed in [
+            AuditedOp { numbers: [0; 10], ..op(4) },
+            AuditedOp { op_id: [2; 16], ..op(4) },
+            AuditedOp { batch: [2; 16], ..op(4) },
+            AuditedOp { payload: b"sai", ..op(4) },
+        ] {
+            let mut ops = AuditedOps::default();
+            ops.push(&changed);
+            assert_ne!(ops.digest(), of(&[4]).digest(), "{changed:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What an object may be used for within its rights. Caveats, like rights, are only ever narrowed.
 
-use crate::limits::{CAVEAT_ITEMS_MAX, DIRECTORY_BYTES_MAX, ID_BYTES_MAX};
+use crate::limits::{CAVEAT_BYTES_MAX, CAVEAT_ITEMS_MAX, DIRECTORY_BYTES_MAX, ID_BYTES_MAX};
 use crate::model::code::{Code, Coded};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use std::fmt;
@@ -27,7 +27,7 @@ pub enum Error {
     Path(String),
     /// It is no list of tools or paths.
     #[error(
-        "at most {CAVEAT_ITEMS_MAX} tools and as many paths; a tool is 1 to {ID_BYTES_MAX} bytes without \
+        "at most {CAVEAT_ITEMS_MAX} tools and as many paths, {CAVEAT_BYTES_MAX} bytes in all; a tool is 1 to {ID_BYTES_MAX} bytes without \
          spaces and control characters; a path is relative, without `.`, `..` and empty steps, and at most \
          {DIRECTORY_BYTES_MAX} bytes"
     )]
@@ -70,8 +70,15 @@ impl Caveats {
         let fine = self.tools.iter().flatten().all(tool)
             && self.paths.iter().flatten().all(|path| is_plain(path))
             && self.tools.as_ref().is_none_or(|tools| tools.len() <= CAVEAT_ITEMS_MAX)
-            && self.paths.as_ref().is_none_or(|paths| paths.len() <= CAVEAT_ITEMS_MAX);
+            && self.paths.as_ref().is_none_or(|paths| paths.len() <= CAVEAT_ITEMS_MAX)
+            && self.bytes() <= CAVEAT_BYTES_MAX;
         if fine { Ok(self) } else { Err(Error::Words) }
+    }
+
+    /// What they take up.
+    pub fn bytes(&self) -> usize {
+        let tools = self.tools.iter().flatten().map(String::len);
+        tools.chain(self.paths.iter().flatten().map(Vec::len)).sum()
     }
 
     /// The caveats of something derived from what has these. They never allow more.
@@ -108,8 +115,12 @@ impl Caveats {
         self.tools.as_ref()?;
         let named = match part {
             None => ToolPart::default(),
-            // What cannot be read names nothing we know of; it is refused as malformed anyway.
-            Some(json) => serde_json::from_str(json).unwrap_or_default(),
+            // What cannot be read may mean a tool to somebody who reads it otherwise: our own check of what
+            // is JSON at all is laxer than this.
+            Some(json) => match serde_json::from_str(json) {
+                Ok(named) => named,
+                Err(_) => return Some(Forbidden(None)),
+            },
         };
         if !named.is_tool && !in_tool_message {
             return None;
@@ -216,10 +227,23 @@ mod tests {
             let held = Caveats { tools: tools(&[bad]), ..Caveats::default() };
             assert_eq!(held.check(), Err(Error::Words), "{bad:?}");
         }
+        let long =
+            vec![vec![b'a'; DIRECTORY_BYTES_MAX]; CAVEAT_BYTES_MAX / DIRECTORY_BYTES_MAX + 1];
+        let held = Caveats { paths: Some(long), ..Caveats::default() };
+        assert_eq!(held.check(), Err(Error::Words), "too much in all");
         let many = vec!["a".to_owned(); CAVEAT_ITEMS_MAX + 1];
         let held = Caveats { tools: Some(many), ..Caveats::default() };
         assert_eq!(held.check(), Err(Error::Words));
     }
+
+    /// Nested deeper than we read.
+    const DEEP: &str = concat!(
+        r#"{"type":"tool","tool":"bash","tool":"#,
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+        "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]",
+        "]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]}",
+    );
 
     #[test]
     fn parts_name_tools_or_are_none() {
@@ -242,7 +266,11 @@ mod tests {
             (None, false, None),
             (None, true, unnamed.clone()),
             (Some(r#"{"type":"file"}"#), true, unnamed.clone()),
-            (Some(r#"{"type":"file","tool":"grep"}"#), true, unnamed),
+            (Some(r#"{"type":"file","tool":"grep"}"#), true, unnamed.clone()),
+            // JSON to some, and not to us.
+            (Some(r#"{"type":"tool","tool":"bash","\ud800":0}"#), false, unnamed.clone()),
+            (Some(r#"{"type":"tool","tool":"bash","tool":1e999}"#), false, unnamed.clone()),
+            (Some(DEEP), false, unnamed),
             (Some(r#"{"type":"tool","tool":"bash"}"#), true, of_tool),
             (Some(r#"{"type":"tool","tool":"grep"}"#), true, None),
         ];

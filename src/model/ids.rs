@@ -152,6 +152,11 @@ impl SubscriptionName {
     pub fn in_share(&self, share: &ShareId) -> Self {
         Self(format!("{share} {self}"))
     }
+
+    /// The share it is one's, if it is.
+    pub fn share(&self) -> Option<ShareId> {
+        self.0.split_once(' ').map(|(share, _)| ShareId(share.to_owned()))
+    }
 }
 
 impl ProducerId {

@@ -4,6 +4,13 @@ use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, MessageId, ProjectId, 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+impl Author {
+    /// What it takes up.
+    pub fn bytes(&self) -> usize {
+        self.actors.iter().map(|actor| actor.len() + 16).sum::<usize>() + 32
+    }
+}
+
 /// What kind of object a grant stands for. Numbers are stored; a retired one stays taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObjectKind {

@@ -3,6 +3,7 @@
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{Cursor, LogId, SessionId, ShareId};
 use crate::model::infos::Role;
+use crate::model::rights::{Right, Rights};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -62,6 +63,36 @@ impl Coded for ShareEnded {
     }
 }
 
+/// It was not made to be appended to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this share is for reading only")]
+pub struct ReadOnlyShare;
+
+impl Coded for ReadOnlyShare {
+    fn code(&self) -> Code {
+        Code::NotPermitted
+    }
+}
+
+/// What counts when something is to be done with a share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// Where it lives.
+    pub key: ShareKey,
+    /// Whether it was not ended.
+    pub open: bool,
+    /// Whether messages may be added through it.
+    pub append: bool,
+}
+
+impl Terms {
+    /// The rights anybody can be handed through it.
+    pub fn rights(&self) -> Rights {
+        let append = self.append.then_some(Right::Append);
+        [Right::Read].into_iter().chain(append).collect()
+    }
+}
+
 /// What is shown of a part.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Shown {
@@ -73,6 +104,19 @@ pub enum Shown {
     Nothing,
 }
 
+/// Parts that are neither thoughts nor what a tool gave. Of a part nobody knows, nobody knows that.
+const PLAIN_PARTS: [&str; 10] = [
+    "text",
+    "file",
+    "agent",
+    "subtask",
+    "step-start",
+    "step-finish",
+    "patch",
+    "snapshot",
+    "retry",
+    "compaction",
+];
 /// What a tool part keeps when what the tool gave is left out. Anything else may hold it.
 const TOOL_FIELDS: [&str; 6] = ["id", "type", "tool", "callID", "messageID", "sessionID"];
 /// And of its state.
@@ -107,13 +151,18 @@ impl View {
         }
         let Ok(Value::Object(part)) = serde_json::from_str(part) else { return Shown::Nothing };
         match part.get("type").and_then(Value::as_str) {
-            Some("reasoning") if !self.reasoning => Shown::Nothing,
-            Some("tool") if !self.tool_outputs => {
-                Shown::Instead(Value::Object(without_output(part)).to_string())
-            }
+            Some("reasoning") if self.reasoning => Shown::Whole,
+            Some("tool") if self.tool_outputs => Shown::Whole,
+            Some("tool") => Shown::Instead(Value::Object(without_output(part)).to_string()),
             _ if role == Role::Tool && !self.tool_outputs => Shown::Nothing,
-            _ => Shown::Whole,
+            Some(kind) if PLAIN_PARTS.contains(&kind) => Shown::Whole,
+            _ => Shown::Nothing,
         }
+    }
+
+    /// Whether a message's metadata is shown: it is the client's own, and may hold anything.
+    pub fn shows_metadata(&self) -> bool {
+        self.tool_outputs && self.reasoning
     }
 }
 
@@ -158,6 +207,10 @@ mod tests {
             (view(false, true), Role::Assistant, r#"{"type":"reasoning"}"#, Shown::Whole),
             (view(false, false), Role::Assistant, r#"{"type":"file"}"#, Shown::Whole),
             (view(false, false), Role::Tool, r#"{"type":"file"}"#, Shown::Nothing),
+            (view(true, false), Role::Assistant, r#"{"type":"thinking"}"#, Shown::Nothing),
+            (view(false, true), Role::Assistant, r#"{"type":"tool_result"}"#, Shown::Nothing),
+            (view(true, false), Role::Assistant, r#"{"text":"no type"}"#, Shown::Nothing),
+            (view(true, true), Role::Assistant, r#"{"type":"thinking"}"#, Shown::Whole),
             (view(false, false), Role::Assistant, "[1]", Shown::Nothing),
             (view(true, true), Role::Tool, "[1]", Shown::Whole),
         ];

@@ -3,7 +3,7 @@
 
 use super::create_session::CreateSession;
 use super::make_grant::derive;
-use super::{Effect, Kind, NotApplied, Place, entry};
+use super::{Also, Effect, Kind, NotApplied, Place, entry};
 use crate::model::audit;
 use crate::model::delegation::Lease;
 use crate::model::grant::{Held, Narrowing};
@@ -69,7 +69,8 @@ impl Delegate {
                 let cursor = store::logs::get(tx, project)?.head.next();
                 let in_project = Place { log: project, cursor, ..place };
                 let (key, created) = child.make(tx, in_project, id, Some(self.session.clone()))?;
-                also.extend(created.map(|created| (project, created)));
+                let granted = place.granted;
+                also.extend(created.map(|entry| Also { log: project, entry, granted }));
                 Some(key)
             }
             _ => None,

@@ -2,13 +2,13 @@
 //!
 //! However it ends, the log of the session that delegated says so, and the delegate's grant is spent.
 
-use super::{Cut, Effect, Entry, Kind, NotApplied, Place, encoded};
+use super::{Also, Cut, Effect, Kind, NotApplied, Place, encoded};
 use crate::limits::{LEASES_STEP_MAX, RESULT_BYTES_MAX};
 use crate::model::audit;
 use crate::model::code::{Code, Coded};
 use crate::model::delegation::End;
 use crate::model::grant::Fallen;
-use crate::model::ids::{GrantId, GrantKey, LogId, SessionId};
+use crate::model::ids::{GrantId, GrantKey, SessionId};
 use crate::model::ledger::Made;
 use crate::store::delegations::Delegation;
 use crate::store::{self, StoreError, Tx};
@@ -67,8 +67,8 @@ pub struct DelegationEnded<'a> {
 pub(crate) struct Ended {
     pub(crate) count: u64,
     pub(crate) cut: Vec<Cut>,
-    /// What is to be said about it, in which log, and under which grant.
-    pub(crate) told: Vec<(LogId, Entry<'static>, GrantKey)>,
+    /// What is to be said about it.
+    pub(crate) told: Vec<Also>,
 }
 
 impl CompleteDelegation {
@@ -87,21 +87,28 @@ impl CompleteDelegation {
             true => (End::Failed, Fallen::Failed),
         };
         let said = || conclude(tx, &delegation, end, &self.result, place.now_ms);
-        let entry = said()?;
+        let entry = said()?.entry;
         let also = match delegation.log == place.log {
             true => Vec::new(),
-            false => vec![(delegation.log, said()?)],
+            false => vec![said()?],
         };
-        let cut = store::grants::revoke(tx, place.granted, why, place.now_ms)?;
+        let cut = store::grants::revoke(tx, delegation.granted, why, place.now_ms)?;
         let effect = Effect::new(Made::Nothing, Some(entry)).cutting(cut, why);
         let kind = audit::Kind::DelegationEnded;
-        Ok(Effect { also, ..effect }.audited(kind, Some(place.granted)))
+        Ok(Effect { also, ..effect }.audited(kind, Some(delegation.granted)))
     }
 }
 
-/// The delegation under a grant, if it is one's and runs.
-pub(super) fn running(tx: &Tx<'_>, granted: GrantKey) -> Result<Delegation, NotApplied> {
-    match store::delegations::get(tx, granted)? {
+/// The delegation under a grant, if it is a delegate's and runs. One that was handed over as a claim is held
+/// under the grant the claim was exchanged for.
+pub(crate) fn running(tx: &Tx<'_>, granted: GrantKey) -> Result<Delegation, NotApplied> {
+    let mut found = store::delegations::get(tx, granted)?;
+    if found.is_none()
+        && let Some(claim) = store::grants::claim_behind(tx, granted)?
+    {
+        found = store::delegations::get(tx, claim)?;
+    }
+    match found {
         None => Err(Error::NotADelegate.into()),
         Some(delegation) if delegation.end != End::Running => Err(Error::Over.into()),
         Some(delegation) => Ok(delegation),
@@ -115,26 +122,23 @@ fn conclude(
     end: End,
     result: &str,
     now_ms: u64,
-) -> Result<Entry<'static>, StoreError> {
+) -> Result<Also, StoreError> {
     store::delegations::end(tx, delegation.granted, end, result, now_ms)?;
     let grant = store::grants::get(tx, delegation.granted)?
         .ok_or_else(|| StoreError::Corrupt("a delegation without a grant".into()))?;
     let session = store::sessions::id_of(tx, grant.log)?;
     let ended = DelegationEnded { id: grant.id, session, end, result: result.into() };
-    encoded(Kind::EndDelegation, 1, &ended)
+    let entry = encoded(Kind::EndDelegation, 1, &ended)?;
+    Ok(Also { log: delegation.log, entry, granted: delegation.granted })
 }
 
 /// Grants were taken back: those among them that were delegates' end their delegations.
-pub(crate) fn after(
-    tx: &Tx<'_>,
-    cut: &[Cut],
-    now_ms: u64,
-) -> Result<Vec<(LogId, Entry<'static>)>, StoreError> {
+pub(crate) fn after(tx: &Tx<'_>, cut: &[Cut], now_ms: u64) -> Result<Vec<Also>, StoreError> {
     let mut told = Vec::new();
     for (key, _) in cut {
         let delegation = store::delegations::get(tx, *key)?;
         if let Some(delegation) = delegation.filter(|it| it.end == End::Running) {
-            told.push((delegation.log, conclude(tx, &delegation, End::Revoked, "", now_ms)?));
+            told.push(conclude(tx, &delegation, End::Revoked, "", now_ms)?);
         }
     }
     Ok(told)
@@ -156,14 +160,12 @@ pub(crate) fn end_due(tx: &Tx<'_>, now_ms: u64) -> Result<Ended, StoreError> {
             true => (End::Expired, Fallen::Expired),
             false => (End::Lapsed, Fallen::Lapsed),
         };
-        let entry = conclude(tx, &delegation, end, "", now_ms)?;
-        ended.told.push((delegation.log, entry, granted));
+        ended.told.push(conclude(tx, &delegation, end, "", now_ms)?);
         let cut: Vec<_> = store::grants::revoke(tx, granted, why, now_ms)?
             .into_iter()
             .map(|key| (key, why))
             .collect();
-        let below = after(tx, &cut, now_ms)?;
-        ended.told.extend(below.into_iter().map(|(log, entry)| (log, entry, granted)));
+        ended.told.extend(after(tx, &cut, now_ms)?);
         ended.cut.extend(cut);
         ended.count += 1;
     }

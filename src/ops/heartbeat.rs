@@ -25,6 +25,6 @@ pub(crate) fn heartbeat(
     if !delegation.lease.is_worth_noting(delegation.until_ms, until_ms) {
         return Ok(Ok(delegation.until_ms.unwrap_or(0)));
     }
-    store::delegations::renew(tx, granted, until_ms)?;
+    store::delegations::renew(tx, delegation.granted, until_ms)?;
     Ok(Ok(until_ms.unwrap_or(0)))
 }

@@ -134,20 +134,35 @@ impl Derivable {
 }
 
 impl MakeGrant {
+    /// Through a share only what it was made for can be handed on, whatever its owner may do besides.
+    fn within_share(&self, tx: &Tx<'_>, place: Place) -> Result<Narrowing, NotApplied> {
+        let terms = store::shares::terms(tx, self.object.log)?.filter(|terms| terms.open);
+        let most = terms.ok_or(ShareEnded)?.rights();
+        let rights = match self.narrowing.rights {
+            Some(rights) => match rights.lacking(most) {
+                Some(beyond) => return Err(grant::Error::Widened(beyond).into()),
+                None => rights,
+            },
+            None => {
+                let held = store::grants::get(tx, place.granted)?.ok_or(Error::Gone)?;
+                held.authority.rights.each().filter(|right| most.contains(*right)).collect()
+            }
+        };
+        Ok(Narrowing { rights: Some(rights), ..self.narrowing.clone() })
+    }
+
     pub(super) fn apply(
         &self,
         tx: &Tx<'_>,
         place: Place,
         op: OpId,
     ) -> Result<Effect<'static>, NotApplied> {
-        let derivable = derive(tx, place, op, &self.narrowing)?;
-        if self.object.kind == ObjectKind::Share {
-            let open = store::shares::key(tx, self.object.log)?.is_some_and(|(_, open)| open);
-            if !open {
-                return Err(ShareEnded.into());
-            }
-        }
-        let key = derivable.make(tx, place, self.object, &self.narrowing, self.verifier)?;
+        let narrowing = match self.object.kind {
+            ObjectKind::Share => self.within_share(tx, place)?,
+            _ => self.narrowing.clone(),
+        };
+        let derivable = derive(tx, place, op, &narrowing)?;
+        let key = derivable.make(tx, place, self.object, &narrowing, self.verifier)?;
         let made = GrantMade {
             id: derivable.id,
             parent: derivable.parent.id,

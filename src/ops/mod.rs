@@ -232,9 +232,13 @@ impl Op {
                 | Action::RevokeActor(_)
                 | Action::BumpEpoch(_)
                 | Action::RotateRoot(_)
-                | Action::CompleteDelegation(_)
                 | Action::EndShare(_))
         )
+    }
+
+    /// Whether only a delegate can mean it.
+    pub(crate) fn ends_delegation(&self) -> bool {
+        matches!(&self.action, Ok(Action::CompleteDelegation(_)))
     }
 
     /// What it takes up in a queue.
@@ -298,10 +302,20 @@ pub(crate) struct Effect<'a> {
     pub(crate) entry: Option<Entry<'a>>,
     /// Grants that stand no more.
     pub(crate) cut: Vec<Cut>,
-    /// What the server itself has to say about it, and in which log.
-    pub(crate) also: Vec<(LogId, Entry<'static>)>,
+    /// What the server itself has to say about it.
+    pub(crate) also: Vec<Also>,
     /// What the audit trail calls it, and the grant it is about.
     pub(crate) audited: (audit::Kind, Option<GrantKey>),
+}
+
+/// Something the server itself has to say.
+#[derive(Debug)]
+pub(crate) struct Also {
+    /// In which log.
+    pub(crate) log: LogId,
+    pub(crate) entry: Entry<'static>,
+    /// Under which grant the one acts whom it is about.
+    pub(crate) granted: GrantKey,
 }
 
 /// A grant that stands no more, and why.
@@ -376,7 +390,11 @@ impl From<StoreError> for NotApplied {
 pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<'a>, NotApplied> {
     match &op.action {
         Err(refused) => Err(NotApplied::Refused(refused.clone())),
-        Ok(Action::SetTitle(_) | Action::SetHistory(_)) if place.only_own => Err(NotOwn.into()),
+        Ok(Action::SetTitle(_) | Action::SetHistory(_) | Action::BumpEpoch(_))
+            if place.only_own =>
+        {
+            Err(NotOwn.into())
+        }
         Ok(Action::OpenProject(action)) => action.apply(tx, place, op.id),
         Ok(Action::CreateSession(action)) => action.apply(tx, place, op.id),
         Ok(Action::PutMessage(action)) => action.apply(tx, place),

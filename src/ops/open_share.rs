@@ -1,9 +1,10 @@
 //! A view of a session is published, as an object of its own with a ref to hand out.
 
-use super::make_grant::derive;
+use super::make_grant::{self, derive};
 use super::{Effect, Kind, NotApplied, Place, entry};
 use crate::model::audit;
 use crate::model::code::{Code, Coded};
+use crate::model::feed::Stretch;
 use crate::model::grant::{Held, Narrowing};
 use crate::model::ids::{Cursor, GrantId, MessageId, OpId, SessionId, ShareId};
 use crate::model::infos::{ObjectKind, SessionKey};
@@ -132,13 +133,17 @@ impl OpenShare {
             Some(id) => store::messages::cursor_of(tx, place.log, id)?
                 .ok_or_else(|| Error::MessageNotFound(id.clone()))?,
         };
+        let id = ShareId::made_by(op);
+        if store::shares::within(tx, Stretch::Server, &id)?.is_some() {
+            return Err(make_grant::Error::NameReused.into());
+        }
         // Checked; from here on it is written.
         let project = store::logs::get(tx, place.log)?.project.unwrap_or(place.log);
         let log = store::logs::create(tx, project)?;
         let object = Held { kind: ObjectKind::Share, log };
         let key = derivable.make(tx, place, object, &self.narrowing, Some(self.verifier))?;
         let opened = ShareOpened {
-            key: ShareKey { log, id: ShareId::made_by(op), session: self.session.log },
+            key: ShareKey { log, id, session: self.session.log },
             session_id: session.id,
             append: self.append,
             view: View { up_to, tool_outputs: self.tool_outputs, reasoning: self.reasoning },

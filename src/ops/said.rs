@@ -102,6 +102,61 @@ impl<'a> Said<'a> {
         Ok(Some(replaced).filter(|cursor| cursor.0 > 0))
     }
 
+    /// What is wrong with the grants, seeing what an op says of them. They are no projection, but the history
+    /// tells what they were made with, and that they ended.
+    pub(crate) fn contradicted(&self, read: &Read<'_>) -> Result<Option<String>, StoreError> {
+        let (id, as_made) = match self {
+            Said::GrantMade(made) => {
+                (made.id, Some((made.rights, made.expires_at_ms, &made.label, &made.actor)))
+            }
+            Said::Delegated(made) => {
+                (made.id, Some((made.rights, made.expires_at_ms, &made.label, &made.actor)))
+            }
+            Said::GrantRevoked(revoked) => (revoked.id, None),
+            Said::DelegationEnded(ended) => (ended.id, None),
+            Said::RootRotated(rotated) => (rotated.former, None),
+            _ => return Ok(None),
+        };
+        let Some(grant) = store::grants::by_id(read, id)? else {
+            return Ok(Some(format!(
+                "grants: grant {id}, of which the history tells, is not there"
+            )));
+        };
+        let (same, parent) = match (self, as_made) {
+            (_, None) => (grant.ended.is_some(), true),
+            (said, Some((rights, expires_at_ms, label, actor))) => {
+                let authority = &grant.authority;
+                let same = authority.rights.bits() == rights
+                    && authority.expires_at_ms == expires_at_ms
+                    && grant.label == **label
+                    && grant.actor == **actor;
+                (same, said.has_parent(read, &grant)?)
+            }
+        };
+        Ok((!same || !parent).then(|| {
+            format!("grants: grant {id} is not what the history says it was made, or became")
+        }))
+    }
+
+    /// Whether a grant is still derived from the one it was derived from; a root that was rotated hands its
+    /// own on to the next.
+    fn has_parent(
+        &self,
+        read: &Read<'_>,
+        grant: &store::grants::Grant,
+    ) -> Result<bool, StoreError> {
+        let Said::GrantMade(made) = self else { return Ok(true) };
+        let Some(parent) = grant.parent else { return Ok(false) };
+        let (now, then) =
+            (store::grants::get(read, parent)?, store::grants::by_id(read, made.parent)?);
+        Ok(match (now, then) {
+            (Some(now), Some(then)) => {
+                now.id == then.id || (now.parent.is_none() && then.parent.is_none())
+            }
+            _ => false,
+        })
+    }
+
     /// Makes what follows from an op of the history. It was decided long ago; nothing is checked.
     pub(crate) fn replay(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
         match self {

@@ -12,7 +12,7 @@ pub use crate::store::grants::{Derived, Force, Grant};
 pub use readers::{Readers, ReadersError};
 pub use redeem::{Object, RedeemError, Redeemed, Showing, Shown};
 
-use crate::limits::FEED_PAGE_ITEMS_MAX;
+use crate::limits::{FEED_PAGE_ITEMS_MAX, PAGE_BYTES_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{FeedPage, LoggedOp, Stretch};
 use crate::model::grant::Fallen;
@@ -73,7 +73,7 @@ pub enum QueryError {
     #[error("there is no project {0}")]
     ProjectNotFound(ProjectId),
     /// No such session in the project asked.
-    #[error("this project has no session {0}")]
+    #[error("there is no session {0} here")]
     SessionNotFound(SessionId),
     /// The project asked about is no more.
     #[error("the project does not exist any more")]
@@ -177,11 +177,21 @@ impl Readers {
         self.ask(move |read| Ok(!store::delegations::due(read, now_ms, 1)?.is_empty())).await
     }
 
-    /// A session that was made for another one.
-    pub async fn child(&self, parent: LogId, id: SessionId) -> Result<SessionKey, QueryError> {
-        self.ask(move |read| match store::sessions::child_of(read, parent, &id)? {
-            Some(log) => Ok(SessionKey { log, id }),
-            None => Err(QueryError::SessionNotFound(id)),
+    /// A session that was made for another one, under a grant or one derived from it.
+    pub async fn child(
+        &self,
+        parent: LogId,
+        id: SessionId,
+        from: GrantKey,
+    ) -> Result<SessionKey, QueryError> {
+        self.ask(move |read| {
+            let found = store::sessions::child_of(read, parent, &id)?;
+            match found {
+                Some((log, delegate)) if store::grants::stems_from(read, delegate, from)? => {
+                    Ok(SessionKey { log, id })
+                }
+                _ => Err(QueryError::SessionNotFound(id)),
+            }
         })
         .await
     }
@@ -352,8 +362,15 @@ fn messages(
     let page = page.through(sight.view.map_or(Cursor(0), |view| view.up_to));
     let found = store::messages::page(read, session, page)?;
     let (mut items, mut authors) = (Vec::with_capacity(found.items.len()), Authors::default());
-    let mut more = found.more;
+    let mut last = page.after();
+    let (mut more, mut next, mut bytes) = (found.more, found.next, 0);
     for message in found.items {
+        // Who wrote it may take up more than what was written.
+        if bytes >= PAGE_BYTES_MAX {
+            (next, more) = (last, true);
+            break;
+        }
+        last = message.cursor;
         let beyond = sight.view.is_some_and(|view| !view.shows(message.cursor));
         // In order, everything behind it is beyond, too.
         more &= page.newest_first() || !beyond;
@@ -364,6 +381,8 @@ fn messages(
         if beyond || foreign {
             continue;
         }
+        let author = authors.of(read, message.granted)?;
+        bytes += message.payload.len() + author.bytes();
         // The id is the row's; the op would only say how it was made.
         let put = MessagePut::of(OpId([0; 16]), message.version, &message.payload)?;
         items.push(MessageInfo {
@@ -371,10 +390,10 @@ fn messages(
             cursor: message.cursor,
             created_at_ms: message.at_ms,
             granted: message.granted,
-            author: authors.of(read, message.granted)?,
+            author,
             role: put.role,
             content: put.content.into_owned(),
         });
     }
-    Ok(Paged { items, next: found.next, more })
+    Ok(Paged { items, next, more })
 }

@@ -188,8 +188,7 @@ pub(super) fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Ob
             Object::Session(SessionKey { log, id })
         }
         ObjectKind::Share => {
-            let (key, _) = store::shares::key(read, log)?.ok_or(QueryError::ShareGone)?;
-            Object::Share(key)
+            Object::Share(store::shares::terms(read, log)?.ok_or(QueryError::ShareGone)?.key)
         }
     })
 }

@@ -35,6 +35,7 @@ pub(super) fn server_info(house: &House, mut info: server_info::Builder<'_>) {
     info.set_protocol(PROTOCOL_VERSION);
     info.set_realm(&house.realm.0);
     info.set_incarnation(house.incarnation);
+    info.set_now_ms(house.clock.now_ms());
     let mut limits = info.init_limits();
     let set = &house.limits;
     limits.set_frame_bytes_max(set.frame_bytes_max as u64);
@@ -185,7 +186,9 @@ fn shown_body(
 ) -> capnp::Result<()> {
     to.set_id(from.get_id()?);
     to.set_role(from.get_role()?);
-    to.set_metadata(from.get_metadata()?);
+    if view.shows_metadata() {
+        to.set_metadata(from.get_metadata()?);
+    }
     let mut shown = Vec::new();
     for part in from.get_parts()? {
         let how = match part.which()? {
@@ -213,20 +216,21 @@ pub(super) fn event(
     view: Option<View>,
     mut to: event::Builder<'_>,
 ) -> capnp::Result<()> {
-    if view.is_none() {
-        author(&op.author, to.reborrow().init_author());
-    }
     to.set_place(op.place(stretch));
     to.set_cursor(op.cursor.0);
-    to.set_project_id(op.project_id.as_deref().unwrap_or_default());
     to.set_session_id(op.session_id.as_deref().unwrap_or_default());
-    to.set_producer(&op.producer.public());
-    to.set_seq(op.seq);
-    to.set_op_id(&op.op_id.0);
-    if let Some(batch) = op.batch {
-        to.set_batch_id(&batch.0);
-    }
     to.set_at_ms(op.at_ms);
+    // Guests of a share learn what happened, and not who works here and how.
+    if view.is_none() {
+        author(&op.author, to.reborrow().init_author());
+        to.set_project_id(op.project_id.as_deref().unwrap_or_default());
+        to.set_producer(&op.producer.public());
+        to.set_seq(op.seq);
+        to.set_op_id(&op.op_id.0);
+        if let Some(batch) = op.batch {
+            to.set_batch_id(&batch.0);
+        }
+    }
     let said = Said::read(op.op_id, op.kind, op.version, &op.payload)
         .map_err(|error| capnp::Error::failed(error.to_string()))?;
     match said {
@@ -408,11 +412,12 @@ fn caveats(grant: &Grant, mut to: grant_capnp::caveats::Builder<'_>) {
 }
 
 pub(super) fn description(
-    kind: ObjectKind,
+    (kind, id): (ObjectKind, &str),
     grant: &Grant,
     mut to: grant_capnp::description::Builder<'_>,
 ) {
     to.set_kind(object::kind(kind));
+    to.set_object_id(id);
     to.set_expires_at_ms(grant.authority.expires_at_ms.unwrap_or(0));
     to.set_label(grant.label.as_str());
     to.set_actor(grant.actor.as_str());
@@ -445,6 +450,7 @@ pub(super) fn grant_info(
     to.set_last_used_at_ms(grant.last_used_at_ms.unwrap_or(0));
     to.set_claim(grant.claim);
     to.set_reads(grant.reads);
+    to.set_ended_at_ms(grant.ended_at_ms(now_ms).unwrap_or(0));
     caveats(grant, to.reborrow().init_caveats());
     to.set_state(match grant.fallen(now_ms) {
         Some(Fallen::Revoked) => grant_capnp::GrantState::Revoked,

@@ -14,10 +14,11 @@ use crate::engine::{
 use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_MS};
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{self, FeedPage, LoggedOp, Stretch, TakeIn, Wish, lost_something};
+use crate::model::ids::{GrantKey, ShareId};
 use crate::model::rights::Right;
-use crate::model::share::View;
+use crate::model::share::{ShareEnded, View};
 use crate::ops::{Kind, Said};
-use crate::queries::{QueryError, Sight};
+use crate::queries::QueryError;
 use crate::wire::feed_capnp::{sink, subscription};
 use capnp::capability::Promise;
 use futures::future::{LocalBoxFuture, OptionFuture};
@@ -42,6 +43,8 @@ enum Ended {
     Sink(String),
     #[error(transparent)]
     Fallen(#[from] Fallen),
+    #[error(transparent)]
+    Share(#[from] ShareEnded),
     /// There is nobody to be told.
     #[error("the connection is over")]
     Over,
@@ -55,6 +58,7 @@ impl Ended {
             Ended::Unreadable => Some(Code::Internal),
             Ended::Sink(_) => Some(Code::SinkFailed),
             Ended::Fallen(fallen) => Some(fallen.code()),
+            Ended::Share(ended) => Some(ended.code()),
             Ended::Over => None,
         }
     }
@@ -79,7 +83,7 @@ pub(super) async fn begin(
     claim: &Claim,
     stretch: Stretch,
     (wish, sink): (Wish, sink::Client),
-    view: Option<View>,
+    share: Option<(View, ShareId)>,
 ) -> capnp::Result<subscription::Client> {
     let house = claim.require_read().await?;
     let place = claim.feed().map_err(to_wire)?;
@@ -112,7 +116,8 @@ pub(super) async fn begin(
     let feed = Feed {
         claim: claim.clone(),
         stretch,
-        sight: Sight { own: claim.own_only(), view },
+        own: claim.own_only(),
+        share,
         wish,
         sink: sink.clone(),
         watched,
@@ -167,8 +172,10 @@ impl Drop for Subscription {
 struct Feed {
     claim: Rc<Claim>,
     stretch: Stretch,
-    /// How much of it is told.
-    sight: Sight,
+    /// Only what was written under this grant, if it is so.
+    own: Option<GrantKey>,
+    /// Only what a share shows, if it is one's.
+    share: Option<(View, ShareId)>,
     wish: Wish,
     sink: sink::Client,
     watched: Arc<Watched>,
@@ -231,25 +238,40 @@ impl Feed {
 
     /// Which ops of a page this follower may hear of at all.
     async fn shown(&self, page: &Arc<FeedPage>) -> Result<Vec<bool>, Ended> {
-        let mut shown = match self.sight.own {
+        let mut shown = match self.own {
             None => vec![true; page.ops.len()],
             Some(own) => {
-                let house = self.claim.require(Right::Read).map_err(|_| Ended::Over)?;
-                let mut shown = house.readers.own(own, page.clone()).await?;
-                for (shown, op) in shown.iter_mut().zip(&page.ops) {
-                    *shown |= op.kind == Kind::SetTitle as u16;
-                }
-                shown
+                let own =
+                    self.ask(async |house| house.readers.own(own, page.clone()).await).await?;
+                let title = |op: &LoggedOp| op.kind == Kind::SetTitle as u16;
+                own.into_iter().zip(&page.ops).map(|(own, op)| own || title(op)).collect()
             }
         };
-        let about_grants = self.claim.carries(Right::Delegate) && self.sight.view.is_none();
+        let about_grants = self.claim.carries(Right::Delegate);
         for (shown, op) in shown.iter_mut().zip(&page.ops) {
-            *shown &= about_grants || !Kind::is_about_grants(op.kind);
-            if let Some(view) = self.sight.view {
-                *shown &= is_in(view, op)?;
-            }
+            *shown &= match &self.share {
+                None => about_grants || !Kind::is_about_grants(op.kind),
+                Some((view, id)) => is_in(*view, id, op)?,
+            };
         }
         Ok(shown)
+    }
+
+    /// Asks the readers. Those that have no room now will have some.
+    async fn ask<T>(
+        &self,
+        question: impl AsyncFn(Rc<House>) -> Result<T, QueryError>,
+    ) -> Result<T, Ended> {
+        loop {
+            self.claim.standing().check(|| self.clock.now_ms())?;
+            let house = self.claim.require(Right::Read).map_err(|_| Ended::Over)?;
+            match question(house).await {
+                Err(QueryError::Overloaded) => {
+                    tokio::time::sleep(Duration::from_millis(FEED_RETRY_MS)).await;
+                }
+                found => return Ok(found?),
+            }
+        }
     }
 
     /// Waits until the sink and the connection may be sent more. Of one connection only a few feeds are sent
@@ -275,19 +297,12 @@ impl Feed {
         }
     }
 
-    /// The page behind a place. Readers that have no room now will have some.
+    /// The page behind a place.
     async fn page(&self, after: u64) -> Result<Arc<FeedPage>, Ended> {
-        loop {
-            self.claim.standing().check(|| self.clock.now_ms())?;
-            let house = self.claim.require(Right::Read).map_err(|_| Ended::Over)?;
-            let fetch = house.readers.feed(self.stretch, after);
-            match self.watched.page(after, fetch).await {
-                Err(QueryError::Overloaded) => {
-                    tokio::time::sleep(Duration::from_millis(FEED_RETRY_MS)).await;
-                }
-                found => return Ok(found?),
-            }
-        }
+        self.ask(async |house| {
+            self.watched.page(after, house.readers.feed(self.stretch, after)).await
+        })
+        .await
     }
 
     /// Sends what the sink wished for of a page.
@@ -315,7 +330,8 @@ impl Feed {
         let mut events = to.init_events(wanted.len() as u32);
         for (at, op) in (0..).zip(wanted) {
             let to = events.reborrow().get(at);
-            encode::event(op, self.stretch, self.sight.view, to).map_err(|error| {
+            let view = self.share.as_ref().map(|(view, _)| *view);
+            encode::event(op, self.stretch, view, to).map_err(|error| {
                 tracing::error!(%error, log = op.log.0, cursor = op.cursor.0, "an op cannot be told");
                 Ended::Unreadable
             })?;
@@ -410,8 +426,8 @@ impl Feed {
     }
 }
 
-/// Whether a share shows an op.
-fn is_in(view: View, op: &LoggedOp) -> Result<bool, Ended> {
+/// Whether a share shows an op. Its own end is the end of its feeds.
+fn is_in(view: View, share: &ShareId, op: &LoggedOp) -> Result<bool, Ended> {
     let said = Said::read(op.op_id, op.kind, op.version, &op.payload).map_err(|error| {
         tracing::error!(%error, log = op.log.0, cursor = op.cursor.0, "an op cannot be read");
         Ended::Unreadable
@@ -421,6 +437,7 @@ fn is_in(view: View, op: &LoggedOp) -> Result<bool, Ended> {
         // However late it is taken away, what was shown is not shown any more.
         Said::MessageRemoved(removed) => view.shows(removed.cursor),
         Said::TitleSet(_) => true,
+        Said::ShareEnded(ended) if ended.id == *share => return Err(ShareEnded.into()),
         _ => false,
     })
 }

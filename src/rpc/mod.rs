@@ -22,10 +22,12 @@ mod root;
 mod scope;
 mod session;
 mod share;
+mod strangers;
 mod vat;
 mod writer;
 
 pub use scope::{Link, Scope};
+pub use strangers::{Peer, Strangers};
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Refusal, Registered, Registering, Submission, Submitted};
@@ -64,6 +66,8 @@ pub struct House {
     pub address: String,
     /// What the time is.
     pub clock: Arc<dyn Clock>,
+    /// Who shows refs that stand for nothing.
+    pub strangers: Arc<Strangers>,
     /// Keeps the root's ref where the operator finds it.
     pub keep_root_ref: KeepRootRef,
 }

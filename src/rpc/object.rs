@@ -23,6 +23,9 @@ pub(super) trait Object: 'static {
 
     /// What it is.
     fn held(&self) -> Held;
+
+    /// Its public name; empty for the server.
+    fn id(&self) -> &str;
 }
 
 /// A grant's place among those a revocation reaches, if it stands. First the place, then the question
@@ -42,8 +45,8 @@ pub(super) async fn under(
 ) -> capnp::Result<(capnp::capability::Client, Granted)> {
     let standing = stand(house, key).await?;
     let granted = house.readers.granted(key).await.map_err(to_wire)?;
-    let powers = Powers::from(&granted.grant.authority);
-    let claim = claim.derive_under(key, powers, standing).map_err(to_wire)?;
+    let powers = Powers::new(&granted.grant.authority, standing);
+    let claim = claim.derive_under(key, powers).map_err(to_wire)?;
     let (_, object) = client(claim, granted.object.clone());
     Ok((object, granted))
 }
@@ -68,8 +71,7 @@ pub(super) async fn ref_for(
     key: GrantKey,
     secret: Secret,
 ) -> capnp::Result<(SturdyRef, Granted)> {
-    let granted = house.readers.granted(key).await.map_err(to_wire)?;
-    claim.house()?;
+    let granted = claim.look_up(house.readers.granted(key)).await?;
     let sturdy_ref = SturdyRef { address: house.address.clone(), grant: granted.grant.id, secret };
     Ok((sturdy_ref, granted))
 }
@@ -84,7 +86,8 @@ impl<T: Object> object::Server for T {
         let claim = self.claim();
         let house = claim.house()?;
         let granted = claim.ask(house.readers.granted(claim.grant())).await?;
-        encode::description(self.held().kind, &granted.grant, results.get().init_description());
+        let object = (self.held().kind, self.id());
+        encode::description(object, &granted.grant, results.get().init_description());
         Ok(())
     }
 
@@ -190,7 +193,7 @@ impl<T: Object> object::Server for T {
         if let Err(refusal) = house.engine.write_notes().await {
             tracing::debug!(%refusal, "refusals could not be written down yet");
         }
-        let granted = claim.ask(house.readers.granted(claim.grant())).await?;
+        let granted = claim.look_up(house.readers.granted(claim.grant())).await?;
         let operator = granted.grant.parent.is_none() && self.held().kind == ObjectKind::Root;
         let scope = (!operator).then_some(claim.grant());
         let (found, head) = claim.ask(house.readers.audit(scope, filter, page)).await?;

@@ -31,6 +31,10 @@ impl Object for Project {
     fn held(&self) -> Held {
         Held { kind: ObjectKind::Project, log: self.key.log }
     }
+
+    fn id(&self) -> &str {
+        self.key.id.as_str()
+    }
 }
 
 impl project::Server for Project {

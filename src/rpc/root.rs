@@ -32,6 +32,10 @@ impl Object for Root {
     fn held(&self) -> Held {
         Held { kind: ObjectKind::Root, log: LogId::ROOT }
     }
+
+    fn id(&self) -> &str {
+        ""
+    }
 }
 
 impl root::Server for Root {

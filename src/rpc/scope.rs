@@ -9,11 +9,11 @@ use super::House;
 use super::error::{Denied, to_wire};
 use super::feed;
 use super::order::Order;
+use super::strangers::Peer;
 use crate::engine::{Denial, LiveLog, Standing};
 use crate::limits::{
     ACKS_AT_ONCE_MAX, FEED_PAGES_AT_ONCE_MAX, OPS_IN_FLIGHT_MAX, PAGES_AT_ONCE_MAX,
-    REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX, WRONG_REF_PAUSE_MS, WRONG_REF_PAUSE_MS_MAX,
-    WRONG_REFS_FREE,
+    REDEEMS_AT_ONCE_MAX, STREAMED_BYTES_MAX,
 };
 use crate::model::caveats::Caveats;
 use crate::model::code::{Code, Coded};
@@ -27,7 +27,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -51,8 +50,6 @@ pub struct Scope {
     pages: Semaphore,
     acks: Semaphore,
     redeems: Semaphore,
-    /// Refs in a row that stood for nothing.
-    wrong_refs: Cell<u32>,
     ops_in_flight: Cell<usize>,
     streamed_bytes: Cell<usize>,
     streamed: Notify,
@@ -65,6 +62,9 @@ pub trait Link {
 
     /// Waits until the peer has taken enough of what it was sent that it may be sent more.
     fn room(&self) -> LocalBoxFuture<'_, ()>;
+
+    /// Where the peer comes from.
+    fn peer(&self) -> Peer;
 }
 
 impl Scope {
@@ -85,7 +85,6 @@ impl Scope {
             pages: Semaphore::new(PAGES_AT_ONCE_MAX),
             acks: Semaphore::new(ACKS_AT_ONCE_MAX),
             redeems: Semaphore::new(REDEEMS_AT_ONCE_MAX),
-            wrong_refs: Cell::new(0),
             ops_in_flight: Cell::new(0),
             streamed_bytes: Cell::new(0),
             streamed: Notify::new(),
@@ -114,19 +113,12 @@ impl Scope {
         self.redeems.acquire().await.ok()
     }
 
-    /// What came of a ref that was shown. A peer that goes on showing wrong ones waits longer each time.
-    pub(super) async fn shown<T, E>(&self, found: Result<T, E>) -> Result<T, E> {
-        if found.is_ok() {
-            self.wrong_refs.set(0);
-            return found;
+    /// A wrong ref was shown. A peer that goes on with that waits longer each time.
+    pub(super) async fn wrong_ref(&self, house: &House) {
+        let pause = house.strangers.wrong(self.link.peer(), house.clock.now_ms());
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
-        let wrong = self.wrong_refs.get().saturating_add(1);
-        self.wrong_refs.set(wrong);
-        if let Some(beyond) = wrong.checked_sub(WRONG_REFS_FREE) {
-            let pause_ms = WRONG_REF_PAUSE_MS << beyond.min(10);
-            tokio::time::sleep(Duration::from_millis(pause_ms.min(WRONG_REF_PAUSE_MS_MAX))).await;
-        }
-        found
     }
 
     /// The server, while the connection lasts.
@@ -135,16 +127,19 @@ impl Scope {
     }
 }
 
-/// What an object may do, and for what.
+/// What an object may do, for what, and whether it still may.
 #[derive(Clone)]
 pub(super) struct Powers {
     rights: Rights,
-    caveats: Rc<Caveats>,
+    caveats: Arc<Caveats>,
+    standing: Arc<Standing>,
 }
 
-impl From<&Authority> for Powers {
-    fn from(authority: &Authority) -> Self {
-        Self { rights: authority.rights, caveats: Rc::new(authority.caveats.clone()) }
+impl Powers {
+    /// Those of a grant that was found to stand.
+    pub(super) fn new(authority: &Authority, standing: Arc<Standing>) -> Self {
+        let caveats = standing.caveats(&authority.caveats);
+        Self { rights: authority.rights, caveats, standing }
     }
 }
 
@@ -156,19 +151,13 @@ pub(super) struct Claim {
     order: Rc<Order>,
     grant: GrantKey,
     powers: Powers,
-    standing: Arc<Standing>,
     /// The object itself, for the audit trail.
     about: LogId,
 }
 
 impl Claim {
     /// A place for one more object, held under a grant that was found to stand.
-    pub(super) fn new(
-        scope: &Rc<Scope>,
-        grant: GrantKey,
-        powers: Powers,
-        standing: Arc<Standing>,
-    ) -> Result<Self, Denied> {
+    pub(super) fn new(scope: &Rc<Scope>, grant: GrantKey, powers: Powers) -> Result<Self, Denied> {
         let held = scope.objects.get();
         if held >= scope.objects_max {
             return Err(Denied::TooManyObjects);
@@ -180,7 +169,7 @@ impl Claim {
         let number = scope.claims.get();
         scope.claims.set(number + 1);
         let (scope, order, about) = (scope.clone(), Rc::default(), LogId::ROOT);
-        Ok(Self { scope, number, order, grant, powers, standing, about })
+        Ok(Self { scope, number, order, grant, powers, about })
     }
 
     /// The same for an object that is known.
@@ -193,24 +182,19 @@ impl Claim {
 
     /// A place for an object reached through this one, with the same authority.
     pub(super) fn derive(&self) -> Result<Self, Denied> {
-        let derived = self.derive_under(self.grant, self.powers.clone(), self.standing.clone());
+        let derived = self.derive_under(self.grant, self.powers.clone());
         derived.map(|derived| derived.about(self.about))
     }
 
     /// A place for an object reached through this one, under a grant of its own.
-    pub(super) fn derive_under(
-        &self,
-        grant: GrantKey,
-        powers: Powers,
-        standing: Arc<Standing>,
-    ) -> Result<Self, Denied> {
-        Self::new(&self.scope, grant, powers, standing)
+    pub(super) fn derive_under(&self, grant: GrantKey, powers: Powers) -> Result<Self, Denied> {
+        Self::new(&self.scope, grant, powers)
     }
 
     /// The server, if the grant still stands.
     pub(super) fn house(&self) -> Result<Rc<House>, capnp::Error> {
         let house = self.scope.house().map_err(to_wire)?;
-        match self.standing.check(|| house.clock.now_ms()) {
+        match self.powers.standing.check(|| house.clock.now_ms()) {
             Ok(()) => Ok(house),
             Err(fallen) => {
                 self.denied(&house, fallen.code(), None);
@@ -235,9 +219,18 @@ impl Claim {
         &self,
         question: impl Future<Output = Result<T, QueryError>>,
     ) -> capnp::Result<T> {
+        let answer = self.look_up(question).await?;
+        self.powers.standing.count_read();
+        Ok(answer)
+    }
+
+    /// The same for something that is not given to whoever asks, and is no read of its own.
+    pub(super) async fn look_up<T>(
+        &self,
+        question: impl Future<Output = Result<T, QueryError>>,
+    ) -> capnp::Result<T> {
         let answer = question.await;
         self.house()?;
-        self.standing.count_read();
         answer.map_err(to_wire)
     }
 
@@ -258,7 +251,7 @@ impl Claim {
 
     /// What is shared by all who hold something under the same grant.
     pub(super) fn standing(&self) -> &Arc<Standing> {
-        &self.standing
+        &self.powers.standing
     }
 
     /// The server, if this object may do that.

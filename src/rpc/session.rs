@@ -32,6 +32,10 @@ impl Object for Session {
     fn held(&self) -> Held {
         Held { kind: ObjectKind::Session, log: self.key.log }
     }
+
+    fn id(&self) -> &str {
+        self.key.id.as_str()
+    }
 }
 
 impl session::Server for Session {
@@ -126,11 +130,18 @@ impl session::Server for Session {
             let key = grant_made(made(submitted.answer().await)?)?;
             let (sturdy_ref, granted) = ref_for(&self.claim, &house, key, secret).await?;
             drop(place);
-            let (delegate, _) = under(&self.claim, &house, key).await?;
+            // A repeat may come when it is over; then the rest is told all the same.
+            let delegate = match under(&self.claim, &house, key).await {
+                Ok((delegate, _)) => FromClientHook::new(delegate.hook),
+                Err(error) if granted.in_force.is_err() => {
+                    capnp_rpc::new_future_client(async move { Err(error) })
+                }
+                Err(error) => return Err(error),
+            };
             let Found::Session(session) = granted.object else { return Err(super::impossible()) };
             let mut results = results.get();
             results.set_session(client(own, session));
-            results.set_delegate(FromClientHook::new(delegate.hook));
+            results.set_delegate(delegate);
             results.set_ref(sturdy_ref.reveal().as_str());
             results.set_grant(&granted.grant.id.0);
             Ok(())
@@ -166,7 +177,7 @@ impl session::Server for Session {
         let id = decode::session_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
         drop(params);
         let house = self.claim.require_read().await?;
-        let key = self.claim.ask(house.readers.child(self.key.log, id)).await?;
+        let key = self.claim.ask(house.readers.child(self.key.log, id, self.claim.grant())).await?;
         let claim = self.claim.derive().map_err(to_wire)?;
         results.get().set_session(client(claim, key));
         Ok(())

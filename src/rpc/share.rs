@@ -9,7 +9,7 @@ use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::ObjectKind;
 use crate::model::rights::Right;
-use crate::model::share::{ShareEnded, ShareInfo, ShareKey};
+use crate::model::share::{ShareEnded, ShareKey, View};
 use crate::queries::Sight;
 use crate::wire::session_capnp::share;
 use std::rc::Rc;
@@ -31,6 +31,10 @@ impl Object for Share {
     fn held(&self) -> Held {
         Held { kind: ObjectKind::Share, log: self.key.log }
     }
+
+    fn id(&self) -> &str {
+        self.key.id.as_str()
+    }
 }
 
 impl Share {
@@ -40,16 +44,11 @@ impl Share {
         Target { log: self.key.session, object: self.key.log, only_own: true }
     }
 
-    /// What is told about it.
-    async fn look(&self, house: &House) -> capnp::Result<ShareInfo> {
-        self.claim.ask(house.readers.share_info(self.key.log)).await
-    }
-
-    /// The same, while it is published.
-    async fn open(&self, house: &House) -> capnp::Result<ShareInfo> {
-        let info = self.look(house).await?;
+    /// What it shows, while it is published.
+    async fn view(&self, house: &House) -> capnp::Result<View> {
+        let info = self.claim.look_up(house.readers.share_info(self.key.log)).await?;
         match info.ended_at_ms {
-            None => Ok(info),
+            None => Ok(info.view),
             Some(_) => Err(to_wire(ShareEnded)),
         }
     }
@@ -63,7 +62,7 @@ impl share::Server for Share {
     ) -> capnp::Result<()> {
         drop(params);
         let house = self.claim.require_read().await?;
-        let info = self.look(&house).await?;
+        let info = self.claim.ask(house.readers.share_info(self.key.log)).await?;
         encode::share_info(&info, results.get().init_share());
         Ok(())
     }
@@ -77,7 +76,7 @@ impl share::Server for Share {
         drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
-        let view = self.open(&house).await?.view;
+        let view = self.view(&house).await?;
         let sight = Sight { own: self.claim.own_only(), view: Some(view) };
         let asked = house.readers.messages(self.key.session, page, sight);
         let found = self.claim.ask(asked).await?;
@@ -100,10 +99,11 @@ impl share::Server for Share {
         let (mut wish, sink) = decode::feed(asked).map_err(to_wire)?;
         drop(params);
         let house = self.claim.require_read().await?;
-        let view = self.open(&house).await?.view;
+        let view = self.view(&house).await?;
         wish.name = wish.name.map(|name| name.in_share(&self.key.id));
         let stretch = Stretch::Log(self.key.session);
-        let begun = begin(&self.claim, stretch, (wish, sink), Some(view)).await?;
+        let begun =
+            begin(&self.claim, stretch, (wish, sink), Some((view, self.key.id.clone()))).await?;
         results.get().set_subscription(begun);
         Ok(())
     }

@@ -37,8 +37,9 @@ impl Vat {
                 shown: error.guessed(),
                 ..Denial::of_stranger(error.code())
             });
+            self.scope.wrong_ref(house).await;
         }
-        self.scope.shown(found).await.map_err(to_wire)
+        found.map_err(to_wire)
     }
 }
 
@@ -65,8 +66,8 @@ impl vat::Server for Vat {
         let house = self.scope.house().map_err(to_wire)?;
         let found = self.look_up(&house, sturdy_ref, own_ref, Shown::Ref).await?;
         let standing = object::stand(&house, found.grant).await?;
-        let powers = Powers::from(&found.authority);
-        let claim = Claim::new(&self.scope, found.grant, powers, standing).map_err(to_wire)?;
+        let powers = Powers::new(&found.authority, standing);
+        let claim = Claim::new(&self.scope, found.grant, powers).map_err(to_wire)?;
         // Nobody holds an object the audit trail does not know of.
         house.engine.redeem(found.grant).answer().await.map_err(to_wire)?;
         claim.house()?;

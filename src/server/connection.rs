@@ -1,7 +1,7 @@
 //! One connection from its first byte to its last.
 
 use super::Phase;
-use crate::rpc::{self, House, Scope};
+use crate::rpc::{self, House, Peer, Scope};
 use crate::transport::{Control, Link};
 use capnp_rpc::rpc_twoparty_capnp::Side;
 use capnp_rpc::{RpcSystem, VatNetwork};
@@ -16,13 +16,14 @@ pub(super) async fn serve(
     house: Rc<House>,
     reader: impl AsyncRead + Unpin + 'static,
     writer: impl AsyncWrite + Unpin + 'static,
+    peer: Peer,
     phases: watch::Receiver<Phase>,
 ) {
     let (link, control) = Link::new(reader, writer, Side::Server, &house.limits).into_parts();
     let idle = Duration::from_millis(house.limits.idle_ms_max);
     let stranger_idle = Duration::from_millis(house.limits.stranger_idle_ms_max);
     control.set_stranger(true, stranger_idle);
-    let of_scope = ScopeLink { control: control.clone(), idle, stranger_idle };
+    let of_scope = ScopeLink { control: control.clone(), idle, stranger_idle, peer };
     let scope = Scope::new(house, of_scope);
     // Also when a method panics: whatever still refers to the scope finds it empty.
     let _closing = CloseOnDrop(scope.clone());
@@ -55,6 +56,7 @@ struct ScopeLink {
     control: Control,
     idle: Duration,
     stranger_idle: Duration,
+    peer: Peer,
 }
 
 impl rpc::Link for ScopeLink {
@@ -64,6 +66,10 @@ impl rpc::Link for ScopeLink {
 
     fn room(&self) -> LocalBoxFuture<'_, ()> {
         Box::pin(self.control.room())
+    }
+
+    fn peer(&self) -> Peer {
+        self.peer
     }
 }
 

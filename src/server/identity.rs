@@ -1,5 +1,6 @@
 //! Who this server is, and the operator's key to it.
 
+use crate::model::audit::{Entry, Kind};
 use crate::model::grant::Authority;
 use crate::model::ids::{GrantId, LogId, RealmId};
 use crate::model::infos::ObjectKind;
@@ -109,6 +110,9 @@ pub(super) fn keep_root_ref(
     for former in &former {
         grants::succeed(&tx, *former, key, now_ms)?;
     }
+    let (subject, log) = (Some(key), Some(LogId::ROOT));
+    let replaced = Entry { subject, log, count: 1, ..Entry::new(Kind::RootRotated) };
+    audit::append(&tx, vec![replaced], now_ms)?;
     tx.commit()?;
     write_private(file, &text_of(&fresh))?;
     Ok(if former.is_empty() { RootRef::Made } else { RootRef::Replaced })

@@ -172,6 +172,7 @@ pub async fn run(
         limits: limits.clone(),
         address: listeners.ref_address(),
         clock: house_clock,
+        strangers: Arc::default(),
         keep_root_ref: keep_root_ref(root_ref_file.clone()),
     };
 

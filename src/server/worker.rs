@@ -2,7 +2,7 @@
 
 use super::{Phase, connection};
 use crate::limits::{WORKER_BACKLOG_MAX, WORKER_STACK_BYTES};
-use crate::rpc::House;
+use crate::rpc::{House, Peer};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -158,12 +158,15 @@ async fn work(
 async fn serve(house: Rc<House>, socket: Socket, phases: watch::Receiver<Phase>) -> io::Result<()> {
     match socket {
         Socket::Tcp(stream) => {
+            let peer = stream.peer_addr().map_or(Peer::Unknown, |from| Peer::Address(from.ip()));
             let (reader, writer) = TcpStream::from_std(stream)?.into_split();
-            connection::serve(house, reader, writer, phases).await;
+            connection::serve(house, reader, writer, peer, phases).await;
         }
         Socket::Unix(stream) => {
-            let (reader, writer) = UnixStream::from_std(stream)?.into_split();
-            connection::serve(house, reader, writer, phases).await;
+            let stream = UnixStream::from_std(stream)?;
+            let peer = stream.peer_cred().map_or(Peer::Unknown, |user| Peer::User(user.uid()));
+            let (reader, writer) = stream.into_split();
+            connection::serve(house, reader, writer, peer, phases).await;
         }
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use super::grants::Authors;
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
-use crate::limits::AUDIT_LOOK_MAX;
-use crate::model::audit::{AuditedOp, Entry, GENESIS, Hash, Kind};
+use crate::limits::{AUDIT_LOOK_MAX, PAGE_BYTES_MAX};
+use crate::model::audit::{AuditedOp, AuditedOps, Entry, GENESIS, Hash, Kind};
 use crate::model::ids::{Cursor, GrantId, GrantKey, LogId};
 use crate::model::infos::{Author, ObjectKind};
 use crate::model::page::{Page, Paged};
@@ -126,8 +126,23 @@ pub fn page(
 ) -> Result<Paged<Told>, StoreError> {
     let newest = head(read)?.number;
     let (first, last) = window(read, filter, newest)?;
-    // Entries of one grant or one object are found by an index, however far apart they are.
-    let indexed = (filter.grant.is_some() && !filter.derived) || !filter.object_id.is_empty();
+    let of_one_grant = filter.grant.filter(|_| !filter.derived);
+    let mut scope = scope;
+    if let (Some(grant), Some(top)) = (of_one_grant, scope) {
+        let own = match super::grants::by_id(read, grant)? {
+            Some(grant) => super::grants::stems_from(read, grant.key, top)?,
+            None => false,
+        };
+        if !own {
+            return Ok(Paged { items: Vec::new(), next: page.after(), more: false });
+        }
+        // Whatever touches the grant is within the scope then.
+        scope = None;
+    }
+    // Entries of one grant or one object are found by an index, however far apart they are; but not where
+    // something else must be asked of each.
+    let plain = scope.is_none() && filter.actor.is_empty() && filter.kinds.is_empty();
+    let indexed = plain && (of_one_grant.is_some() || !filter.object_id.is_empty());
     let look = if indexed { newest } else { u64::from(AUDIT_LOOK_MAX) };
     let (low, high) = match page.newest_first() {
         false => {
@@ -197,12 +212,22 @@ pub fn page(
         found.next = Cursor(if page.newest_first() { low } else { high });
     }
     let mut items = Vec::with_capacity(found.items.len());
+    let mut bytes = 0;
+    let mut at = page.after();
     for (number, entry, hash) in found.items {
+        // Who did it may take up more than what was done.
+        if bytes >= PAGE_BYTES_MAX {
+            (found.next, found.more) = (at, true);
+            break;
+        }
+        at = Cursor(number);
+        let author = entry.granted.map(|key| authors.of(read, key)).transpose()?;
+        bytes += author.as_ref().map_or(0, |author| author.bytes()) + 256;
         let public = |key: GrantKey| super::grants::get(read, key);
         items.push(Told {
             number,
             hash,
-            author: entry.granted.map(|key| authors.of(read, key)).transpose()?,
+            author,
             subject: entry.subject.map(public).transpose()?.flatten().map(|grant| grant.id),
             object: entry.log.map(|log| object(read, log)).transpose()?,
             entry,
@@ -305,22 +330,27 @@ pub fn hash_at(read: &Read<'_>, number: u64) -> Result<Option<Hash>, StoreError>
         .optional()?)
 }
 
-/// The hashes of the ops between two positions that are still there.
-pub fn ops_between(read: &Read<'_>, first: u64, last: u64) -> Result<Vec<Hash>, StoreError> {
+/// The ops between two positions that are still there.
+pub fn ops_between(read: &Read<'_>, first: u64, last: u64) -> Result<AuditedOps, StoreError> {
     let mut query = read.conn.prepare_cached(
         "SELECT position, log, cursor, coalesce(project, 0), producer, seq, granted, at_ms, kind, version,
-                coalesce(replaces, 0), op_id, payload
+                coalesce(replaces, 0), op_id, coalesce(batch, zeroblob(16)), payload
          FROM ops WHERE position >= ? AND position <= ? ORDER BY position",
     )?;
     let mut rows = query.query((sql_int(first), sql_int(last)))?;
-    let mut found = Vec::new();
+    let mut found = AuditedOps::default();
     while let Some(row) = rows.next()? {
-        let mut numbers = [0; 11];
-        for (at, number) in numbers.iter_mut().enumerate() {
-            *number = from_sql_int(row.get(at)?);
+        let mut numbers = [0; 10];
+        for (column, number) in (1..).zip(&mut numbers) {
+            *number = from_sql_int(row.get(column)?);
         }
-        let payload = row.get_ref(12)?.as_blob().map_err(rusqlite::Error::from)?;
-        found.push(AuditedOp { numbers, op_id: row.get(11)?, payload }.digest());
+        found.push(&AuditedOp {
+            position: from_sql_int(row.get(0)?),
+            numbers,
+            op_id: row.get(11)?,
+            batch: row.get(12)?,
+            payload: row.get_ref(13)?.as_blob().map_err(rusqlite::Error::from)?,
+        });
     }
     Ok(found)
 }

@@ -29,6 +29,8 @@ pub struct Grant {
     pub authority: Authority,
     /// Why it was taken back, if it was.
     pub ended: Option<Fallen>,
+    /// And when.
+    pub revoked_at_ms: Option<u64>,
     /// The one it was derived from.
     pub parent: Option<GrantKey>,
     /// Its public name.
@@ -64,6 +66,20 @@ impl Grant {
             None if self.authority.has_expired(now_ms) => Some(Fallen::Expired),
             None => unused.then_some(Fallen::Unused),
         }
+    }
+
+    /// When it ceased to stand, if it did.
+    pub fn ended_at_ms(&self, now_ms: u64) -> Option<u64> {
+        match self.fallen(now_ms)? {
+            Fallen::Expired if self.ended.is_none() => self.authority.expires_at_ms,
+            Fallen::Unused => self.unused_until_ms,
+            _ => self.revoked_at_ms,
+        }
+    }
+
+    /// What its caveats take up.
+    pub fn caveat_bytes(&self) -> usize {
+        self.authority.caveats.bytes()
     }
 
     /// Whether its ref was used as often as it may be.
@@ -152,7 +168,7 @@ fn from_list<T: DeserializeOwned>(stored: Option<Vec<u8>>) -> Result<Option<T>, 
 }
 
 const COLUMNS: &str = "grants.id, verifier, object_kind, object_log, rights, expires_at_ms, depth,
-    revoked_at_ms IS NOT NULL, public_id, label, actor, saved, created_at_ms, uses_max, uses,
+    revoked_at_ms, public_id, label, actor, saved, created_at_ms, uses_max, uses,
     last_used_at_ms, claim, why, parent, reads, unused_until_ms, sealed_to, own_messages, tools, paths";
 
 /// The grant with this public id.
@@ -213,11 +229,16 @@ pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Deri
                 object_id: row.get(26)?,
             })
         },
-        |derived| (Cursor(from_sql_int(derived.grant.key.0)), derived.grant.label.len() + 128),
+        |derived| {
+            let grant = &derived.grant;
+            let bytes = grant.label.len() + grant.actor.len() + grant.caveat_bytes() + 256;
+            (Cursor(from_sql_int(grant.key.0)), bytes)
+        },
     )
 }
 
 fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
+    let revoked_at_ms = row.get::<_, Option<i64>>(7)?.map(from_sql_int);
     let kind = row.get::<_, i64>(2)?;
     let kind = ObjectKind::from_number(kind)
         .ok_or_else(|| StoreError::odd("grants", format_args!("object kind {kind}")))?;
@@ -237,7 +258,8 @@ fn from_row(row: &Row<'_>) -> Result<Grant, StoreError> {
                 paths: from_list(row.get(24)?)?,
             },
         },
-        ended: row.get::<_, bool>(7)?.then_some(why(row.get(17)?)),
+        ended: revoked_at_ms.map(|_| row.get(17).map(why)).transpose()?,
+        revoked_at_ms,
         parent: row.get::<_, Option<i64>>(18)?.map(GrantKey),
         id: GrantId(row.get(8)?),
         label: row.get(9)?,
@@ -296,17 +318,19 @@ impl Authors {
         if let Some(known) = self.0.get(&key) {
             return Ok(known.clone());
         }
-        let mut above =
-            read.conn.prepare_cached("SELECT public_id, actor, parent FROM grants WHERE id = ?")?;
+        let mut above = read
+            .conn
+            .prepare_cached("SELECT public_id, actor, parent, claim FROM grants WHERE id = ?")?;
         let mut author = Author { grant: GrantId([0; 16]), actors: Vec::new() };
         let mut next = Some(key.0);
         while let Some(at) = next {
-            let (id, actor, parent): ([u8; 16], String, Option<i64>) =
-                above.query_row([at], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            let (id, actor, parent, claim): ([u8; 16], String, Option<i64>, bool) = above
+                .query_row([at], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
             if at == key.0 {
                 author.grant = GrantId(id);
             }
-            if !actor.is_empty() {
+            // What was exchanged for a claim is the same actor's.
+            if !actor.is_empty() && (!claim || at == key.0) {
                 author.actors.push(actor);
             }
             next = parent;
@@ -328,6 +352,18 @@ pub fn stems_from(read: &Read<'_>, key: GrantKey, from: GrantKey) -> Result<bool
         next = above.query_row([at], |row| row.get::<_, Option<i64>>(0)).optional()?.flatten();
     }
     Ok(false)
+}
+
+/// The claim a grant was exchanged for, if it was.
+pub fn claim_behind(read: &Read<'_>, key: GrantKey) -> Result<Option<GrantKey>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached(
+            "SELECT above.id FROM grants JOIN grants AS above ON above.id = grants.parent
+             WHERE grants.id = ? AND above.claim",
+        )?
+        .query_row([key.0], |row| row.get(0).map(GrantKey))
+        .optional()?)
 }
 
 /// Takes a grant back with everything derived from it; those that were still in force.
@@ -388,6 +424,15 @@ pub fn of_object(read: &Read<'_>, log: LogId) -> Result<Vec<GrantKey>, StoreErro
         "SELECT id FROM grants WHERE object_log = ? AND parent IS NOT NULL AND revoked_at_ms IS NULL",
         log.0,
     )
+}
+
+/// The first grant ever made for an object.
+pub fn first_of_object(read: &Read<'_>, log: LogId) -> Result<Option<GrantKey>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT id FROM grants WHERE object_log = ? ORDER BY id LIMIT 1")?
+        .query_row([log.0], |row| row.get(0).map(GrantKey))
+        .optional()?)
 }
 
 /// The grants that were made for an actor and are in force.

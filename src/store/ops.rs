@@ -5,7 +5,7 @@ use super::grants::Authors;
 use super::producers::ProducerKey;
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::limits::PAGE_BYTES_MAX;
-use crate::model::audit::{AuditedOp, Hash};
+use crate::model::audit::{AuditedOp, AuditedOps};
 use crate::model::feed::{LoggedOp, Stretch};
 use crate::model::ids::{BatchId, Cursor, GrantKey, LogId, OpId, ProducerId};
 use crate::model::infos::Author;
@@ -43,17 +43,8 @@ pub struct NewOp<'a> {
     pub payload: &'a [u8],
 }
 
-/// An op that was written.
-#[derive(Debug, Clone, Copy)]
-pub struct Written {
-    /// Where among all ops of the server.
-    pub position: u64,
-    /// What the audit trail knows it by.
-    pub digest: Hash,
-}
-
-/// Writes an op at the end of its log.
-pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<Written, StoreError> {
+/// Writes an op at the end of its log, and adds it to what the audit trail will tell of.
+pub fn append(tx: &Tx<'_>, op: &NewOp<'_>, audited: &mut AuditedOps) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
             "INSERT INTO ops (log, cursor, project, producer, seq, op_id, batch, granted, at_ms, kind,
@@ -75,10 +66,9 @@ pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<Written, StoreError> {
             op.replaces.map(|cursor| sql_int(cursor.0)),
             op.payload,
         ))?;
-    let position = from_sql_int(tx.conn.last_insert_rowid());
-    let audited = AuditedOp {
+    audited.push(&AuditedOp {
+        position: from_sql_int(tx.conn.last_insert_rowid()),
         numbers: [
-            position,
             from_sql_int(op.log.0),
             op.cursor.0,
             op.project.map_or(0, |project| from_sql_int(project.0)),
@@ -91,9 +81,10 @@ pub fn append(tx: &Tx<'_>, op: &NewOp<'_>) -> Result<Written, StoreError> {
             op.replaces.map_or(0, |cursor| cursor.0),
         ],
         op_id: op.op_id.0,
+        batch: op.batch.map_or([0; 16], |batch| batch.0),
         payload: op.payload,
-    };
-    Ok(Written { position, digest: audited.digest() })
+    });
+    Ok(())
 }
 
 /// The position of the last op of all; 0 if there is none.
@@ -230,7 +221,7 @@ pub fn page(
             return Ok((found, true));
         }
         let op = from_row(row, |key| authors.of(read, key))?;
-        bytes += op.payload.len();
+        bytes += op.payload.len() + op.author.bytes();
         found.push(op);
     }
     Ok((found, false))

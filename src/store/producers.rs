@@ -35,17 +35,18 @@ pub fn get(
     Ok(row)
 }
 
-/// Records a producer that never wrote to this log before.
+/// Records a producer that never wrote to this log before, and the share it came through, if it did.
 pub fn create(
     tx: &Tx<'_>,
     log: LogId,
     producer: ProducerId,
     state: ProducerState,
+    share: Option<LogId>,
 ) -> Result<ProducerKey, StoreError> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO producers (log, producer, epoch, high, acked_through, instance, inherited)
-             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO producers (log, producer, epoch, high, acked_through, instance, inherited, share)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute((
             log.0,
@@ -55,10 +56,20 @@ pub fn create(
             sql_int(state.acked_through),
             state.instance.map(|instance| instance.0),
             sql_int(state.inherited),
+            share.map(|share| share.0),
         ))?;
     let key = ProducerKey(tx.conn.last_insert_rowid());
     super::logs::count_producer(tx, log)?;
     Ok(key)
+}
+
+/// How many came through a share.
+pub fn count_of_share(read: &Read<'_>, share: LogId) -> Result<u64, StoreError> {
+    let count = read
+        .conn
+        .prepare_cached("SELECT count(*) FROM producers WHERE share = ?")?
+        .query_row([share.0], |row| row.get(0))?;
+    Ok(from_sql_int(count))
 }
 
 /// Records how far a producer has come.
@@ -91,7 +102,8 @@ mod tests {
         let id = ProducerId([9; 16]);
         assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), None);
         let first = ProducerState { epoch: 1, ..ProducerState::default() };
-        let key = create(&tx, LogId::ROOT, id, first).unwrap();
+        let key = create(&tx, LogId::ROOT, id, first, Some(LogId::ROOT)).unwrap();
+        assert_eq!(count_of_share(&tx, LogId::ROOT).unwrap(), 1);
         assert_eq!(get(&tx, LogId::ROOT, id).unwrap(), Some((key, first)));
         let instance = Some(InstanceId([7; 16]));
         let later =

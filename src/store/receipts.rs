@@ -117,7 +117,8 @@ mod tests {
         let (_dir, mut store) = testing::store();
         let tx = store.begin().unwrap();
         let state = ProducerState::default();
-        let of = |n: u8| producers::create(&tx, LogId::ROOT, ProducerId([n; 16]), state).unwrap();
+        let of =
+            |n: u8| producers::create(&tx, LogId::ROOT, ProducerId([n; 16]), state, None).unwrap();
         let (one, other) = (of(1), of(2));
         let batch = |seqs: std::ops::RangeInclusive<u64>| seqs.map(receipt).collect::<Vec<_>>();
         for seqs in [1..=3, 4..=4, 5..=9] {

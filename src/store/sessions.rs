@@ -2,7 +2,7 @@
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::model::history::HistoryWish;
-use crate::model::ids::{Cursor, LogId, ProjectId, SessionId};
+use crate::model::ids::{Cursor, GrantKey, LogId, ProjectId, SessionId};
 use crate::model::infos::SessionInfo;
 use crate::model::page::{Page, Paged};
 use rusqlite::{OptionalExtension, Row};
@@ -93,16 +93,21 @@ pub fn log_of(read: &Read<'_>, id: &SessionId) -> Result<Option<(LogId, LogId)>,
         .optional()?)
 }
 
-/// The log of the session with this id, if it was made for another one.
+/// The log of the session with this id, if it was made for another one, and the grant of the delegate it was
+/// made for.
 pub fn child_of(
     read: &Read<'_>,
     parent: LogId,
     id: &SessionId,
-) -> Result<Option<LogId>, StoreError> {
+) -> Result<Option<(LogId, GrantKey)>, StoreError> {
     Ok(read
         .conn
-        .prepare_cached("SELECT log FROM sessions WHERE id = ? AND parent = ?")?
-        .query_row((id.as_str(), parent.0), |row| row.get(0).map(LogId))
+        .prepare_cached(
+            "SELECT sessions.log, granted FROM sessions JOIN grants ON grants.object_log = sessions.log
+             JOIN delegations ON granted = grants.id AND delegations.log = sessions.parent
+             WHERE sessions.id = ? AND sessions.parent = ? ORDER BY granted LIMIT 1",
+        )?
+        .query_row((id.as_str(), parent.0), |row| Ok((LogId(row.get(0)?), GrantKey(row.get(1)?))))
         .optional()?)
 }
 

@@ -4,7 +4,7 @@ use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::model::feed::Stretch;
 use crate::model::ids::{Cursor, LogId, SessionId, ShareId};
 use crate::model::page::{Page, Paged};
-use crate::model::share::{ShareInfo, ShareKey, View};
+use crate::model::share::{ShareInfo, ShareKey, Terms, View};
 use rusqlite::{OptionalExtension, Row, params};
 
 const QUERY: &str = "SELECT shares.log, shares.id, shares.session, session_id, append, up_to, tool_outputs,
@@ -71,17 +71,21 @@ pub fn info(read: &Read<'_>, log: LogId) -> Result<Option<ShareInfo>, StoreError
         .transpose()
 }
 
-/// Where a share lives, if it was ever made; and whether it was not ended.
-pub fn key(read: &Read<'_>, log: LogId) -> Result<Option<(ShareKey, bool)>, StoreError> {
+/// What counts when something is to be done with a share, if there is one.
+pub fn terms(read: &Read<'_>, log: LogId) -> Result<Option<Terms>, StoreError> {
     let found = read
         .conn
-        .prepare_cached("SELECT id, session, ended_at_ms IS NULL FROM shares WHERE log = ?")?
-        .query_row([log.0], |row| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?)))
+        .prepare_cached(
+            "SELECT id, session, ended_at_ms IS NULL, append FROM shares WHERE log = ?",
+        )?
+        .query_row([log.0], |row| {
+            Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
         .optional()?;
     found
-        .map(|(id, session, open)| {
+        .map(|(id, session, open, append)| {
             let id = ShareId::parse(&id).map_err(|error| StoreError::odd("shares", error))?;
-            Ok((ShareKey { log, id, session: LogId(session) }, open))
+            Ok(Terms { key: ShareKey { log, id, session: LogId(session) }, open, append })
         })
         .transpose()
 }

@@ -1,7 +1,7 @@
 //! Table `subscriptions`: how far each named feed has been taken in.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
-use crate::model::ids::{LogId, SubscriptionName};
+use crate::model::ids::{LogId, ShareId, SubscriptionName};
 use rusqlite::OptionalExtension;
 
 /// The row of a named subscription.
@@ -82,6 +82,32 @@ pub fn forget_unused(tx: &Tx<'_>, log: LogId, since_ms: u64) -> Result<usize, St
         .conn
         .prepare_cached("DELETE FROM subscriptions WHERE log = ? AND used_at_ms < ?")?
         .execute((log.0, sql_int(since_ms)))?)
+}
+
+/// Drops all of a share, among those of the session it shows.
+pub fn forget_of_share(tx: &Tx<'_>, session: LogId, share: &ShareId) -> Result<(), StoreError> {
+    let (from, to) = range_of_share(share);
+    tx.conn
+        .prepare_cached("DELETE FROM subscriptions WHERE log = ? AND name >= ? AND name < ?")?
+        .execute((session.0, from, to))?;
+    Ok(())
+}
+
+/// How many a share has, among those of the session it shows.
+pub fn count_of_share(read: &Read<'_>, session: LogId, share: &ShareId) -> Result<u64, StoreError> {
+    let (from, to) = range_of_share(share);
+    let count = read
+        .conn
+        .prepare_cached(
+            "SELECT count(*) FROM subscriptions WHERE log = ? AND name >= ? AND name < ?",
+        )?
+        .query_row((session.0, from, to), |row| row.get(0))?;
+    Ok(from_sql_int(count))
+}
+
+/// Between which names those of a share lie: see `SubscriptionName::in_share`.
+fn range_of_share(share: &ShareId) -> (String, String) {
+    (format!("{share} "), format!("{share}!"))
 }
 
 /// Whether there is one of this name, and how many there are besides.

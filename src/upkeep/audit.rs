@@ -3,7 +3,7 @@
 use super::{UpkeepError, database};
 use crate::engine::{Engine, Refusal};
 use crate::limits::{AUDIT_PRUNE_STEP, Limits, NOTES_EVERY_MS};
-use crate::model::audit::{self, Entry, GENESIS, Hash, Kind};
+use crate::model::audit::{Entry, GENESIS, Hash, Kind};
 use crate::model::page::{Page, Paged};
 use crate::queries::{QueryError, Readers};
 pub use crate::store::audit::{Filter, Head, Told};
@@ -102,8 +102,11 @@ pub fn verify(data: &Path, expected: &[Expected]) -> Result<Verified, UpkeepErro
         let mut found = chain(&look)?;
         for Expected { number, hash } in expected {
             match store::audit::hash_at(&look, *number)? {
+                None if *number < store::audit::oldest(&look)? => found.problems.push(format!(
+                    "entry {number}, which you expect, was let go of by policy; expect a newer one"
+                )),
                 None => found.problems.push(format!(
-                    "entry {number}, which you expect, is not there: it was let go of, or the trail was made anew"
+                    "entry {number}, which you expect, is not there: the trail was made anew"
                 )),
                 Some(is) if !hex(&is).starts_with(&hash.to_ascii_lowercase()) => {
                     found.problems.push(format!(
@@ -166,7 +169,7 @@ impl Walk {
         }
         // The last entry that tells of letting go says how the chain begins now.
         match store::audit::last_pruned(read)? {
-            Some(pruned) if pruned.count + 1 == oldest => {
+            Some(pruned) if pruned.count.saturating_add(1) == oldest => {
                 walk.before = pruned.digest.try_into().unwrap_or(GENESIS);
                 walk.covered = Some(pruned.position);
             }
@@ -189,7 +192,8 @@ impl Walk {
         problems: &mut Vec<String>,
     ) -> Result<(), StoreError> {
         if number != self.next {
-            problems.push(format!("audit: entries {} to {} are missing", self.next, number - 1));
+            let last = number.saturating_sub(1);
+            problems.push(format!("audit: entries {} to {last} are missing", self.next));
         }
         if entry.hash(number, &self.before) != hash {
             problems.push(format!("audit: entry {number} or the one before it was changed"));
@@ -197,15 +201,15 @@ impl Walk {
         if entry.at_ms < self.at_ms {
             problems.push(format!("audit: entry {number} is older than the one before it"));
         }
-        (self.next, self.before, self.at_ms) = (number + 1, hash, entry.at_ms);
+        (self.next, self.before, self.at_ms) = (number.saturating_add(1), hash, entry.at_ms);
         if entry.kind == Kind::Started as u16 && number == 1 {
             self.covered = Some(entry.position);
         }
         if entry.kind == Kind::Pruned as u16 || entry.digest.is_empty() {
             return Ok(());
         }
-        let last = entry.position + entry.count - 1;
-        if self.covered.is_some_and(|covered| covered + 1 != entry.position) {
+        let last = entry.position.saturating_add(entry.count).saturating_sub(1);
+        if self.covered.is_some_and(|covered| covered.saturating_add(1) != entry.position) {
             problems.push(format!(
                 "ops: entry {number} begins at position {}, which does not follow on the one before it",
                 entry.position
@@ -214,7 +218,7 @@ impl Walk {
         self.covered = Some(last);
         let ops = store::audit::ops_between(read, entry.position, last)?;
         // What was compacted cannot be compared; that nothing else is missing, the density of logs tells.
-        if ops.len() as u64 == entry.count && audit::digest_of(ops).as_slice() != entry.digest {
+        if ops.count() == entry.count && ops.digest().as_slice() != entry.digest {
             problems.push(format!(
                 "ops: those from position {} to {last} are not what entry {number} says they were",
                 entry.position

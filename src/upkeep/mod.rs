@@ -80,12 +80,14 @@ struct Replayed {
     ops: u64,
     /// Ops that do not say what they replace, or say something else than the history does.
     odd: Vec<String>,
+    /// Grants that are not what the history says of them.
+    grants: Vec<String>,
 }
 
 /// Makes what follows from the whole history, in the order in which it happened. `tell` hears how many ops
 /// are done.
 fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<Replayed, StoreError> {
-    let mut replayed = Replayed { ops: 0, odd: Vec::new() };
+    let mut replayed = Replayed { ops: 0, odd: Vec::new(), grants: Vec::new() };
     let floors = logs::floors(tx)?;
     ops::each(tx, |op| {
         let said = Said::read(op.op_id, op.kind, op.version, op.payload)?;
@@ -104,6 +106,7 @@ fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<Replayed, StoreError
                 "ops: in log {log} the op at {cursor} replaces another one than it says"
             ));
         }
+        replayed.grants.extend(said.contradicted(tx)?);
         said.replay(tx, place)?;
         replayed.ops += 1;
         tell(replayed.ops);

@@ -54,6 +54,8 @@ fn only_tools_that_were_allowed_can_be_named_by_append_and_by_stream() {
             (Role::Assistant, r#"{"type":"text"}"#, "applied"),
             (Role::Tool, r#"{"type":"tool","tool":"read"}"#, "applied"),
             (Role::Tool, r#"{"type":"text"}"#, "not-permitted"),
+            // JSON to some readers, and not to the server.
+            (Role::Assistant, r#"{"type":"tool","tool":"bash","\ud800":0}"#, "not-permitted"),
         ];
         let mut producer = Producer::new();
         for (role, json, want) in table {
@@ -185,6 +187,9 @@ fn who_may_touch_own_messages_only_sees_and_removes_no_others() {
             op.init_set_history();
         };
         assert_eq!(outcome_of(&held, &mut producer, history).await, "not-permitted");
+        let mut request = as_object(&held).bump_epoch_request();
+        producer.header(request.get().init_op());
+        assert_eq!(code(&failure(request.send().promise).await), "not-permitted");
         // The owner takes one of its messages away: it is told of that, and of nobody else's.
         assert_eq!(outcome_of(&session, &mut owners, remove("later")).await, "applied");
         assert_eq!(outcome_of(&session, &mut owners, remove("mine-too")).await, "applied");
@@ -344,6 +349,30 @@ fn every_op_says_who_did_it_and_on_whose_behalf() {
         assert_eq!(revoke(&session, &mut producer, &grant).await.unwrap(), 1);
 
         let (reader, _) = attenuate(&session, &mut producer, only(&[Right::Read])).await.unwrap();
+        let ears = Rc::new(Ears::default());
+        let _feed = feed(&reader, &ears, |_| ()).await.unwrap();
+        ears.places(2).await;
+        assert_eq!(*ears.authors.borrow(), ["", "helper,lead"], "events say so, too");
+        let answer = as_object(&session).grants_request().send().promise.await.unwrap();
+        let tree: Vec<_> = answer
+            .get()
+            .unwrap()
+            .get_grants()
+            .unwrap()
+            .iter()
+            .map(|info| {
+                let actor = info.get_actor().unwrap().to_string().unwrap();
+                (actor, info.get_depth(), info.get_ended_at_ms() > 0)
+            })
+            .collect();
+        let named = |actor: &str, depth, ended| (actor.to_owned(), depth, ended);
+        let want = [
+            named("lead", 1, false),
+            named("", 2, false),
+            named("helper", 3, true),
+            named("", 1, false),
+        ];
+        assert_eq!(tree, want);
         let answer = reader.messages_request().send().promise.await.unwrap();
         let messages = answer.get().unwrap().get_messages().unwrap();
         let authors: Vec<_> = messages

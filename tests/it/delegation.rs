@@ -177,7 +177,12 @@ fn a_delegate_works_in_a_child_session_and_its_completion_reaches_the_delegators
             draft.get_where().init_child().set_id("child");
         })
         .await;
-        assert_eq!(code(&repeated.err().unwrap()), "delegation-ended", "it is over");
+        let repeated = repeated.unwrap();
+        assert_eq!(repeated.grant, grant);
+        let secret = |text: &str| text.split('#').next_back().unwrap().to_owned();
+        assert_eq!(secret(&repeated.sturdy_ref), secret(&sturdy_ref));
+        assert_eq!(texts_of(&repeated.session).await, ["task", "answer"]);
+        assert_eq!(dead(&repeated.delegate).await, "delegation-ended", "it is over");
         assert_eq!(listed(&session).await, ["helper Completed found it"]);
         assert_eq!(refused(&server, &sturdy_ref).await, "delegation-ended");
         assert_eq!(revoke(&session, &mut Producer::new(), &grant).await.unwrap(), 0);
@@ -346,7 +351,7 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
 
         let error = failure(session.heartbeat_request().send().promise).await;
         assert_eq!(code(&error), "delegation-not-found");
-        let error = complete(&session, &mut producer, "").await.unwrap_err();
+        let error = complete(&session, &mut Producer::new(), "").await.unwrap_err();
         assert_eq!(code(&error), "delegation-not-found");
         for bad in [1, 999, u64::MAX] {
             let error =
@@ -371,6 +376,90 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
         assert!(error.extra.contains("\"append\""), "{error}");
         // Who was given a part sees only what was derived from that.
         assert_eq!(listed(&lesser).await, Vec::<String>::new());
+    });
+}
+
+/// What was handed to one is nothing to another: not its session, and not by its id.
+#[test]
+fn children_are_found_by_who_delegated_and_by_nobody_beside() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        let child = |id: &'static str| {
+            move |draft: delegation_draft::Builder<'_>| draft.get_where().init_child().set_id(id)
+        };
+        delegate(&session, &mut producer, child("one")).await.unwrap();
+        let here = delegate(&session, &mut producer, |draft| draft.get_where().set_here(()))
+            .await
+            .unwrap();
+        let own = delegate(&here.delegate, &mut producer, child("two")).await.unwrap();
+        let find = async |through: &session::Client, id: &str| {
+            let mut request = through.child_request();
+            request.get().set_id(id);
+            let found = request.send().promise.await;
+            found.map(|_| ()).map_err(|error| code(&error).to_owned())
+        };
+        assert_eq!(find(&session, "one").await, Ok(()));
+        assert_eq!(find(&session, "two").await, Ok(()), "derived from its own");
+        assert_eq!(find(&here.delegate, "two").await, Ok(()));
+        assert_eq!(find(&here.delegate, "one").await, Err("session-not-found".into()));
+        drop(own);
+    });
+}
+
+#[test]
+fn a_delegation_handed_over_as_a_claim_is_kept_and_completed_by_who_exchanged_it() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let done = delegate(&session, &mut Producer::new(), |mut draft| {
+            draft.set_lease_ms(60_000);
+            let mut narrowing = draft.init_narrowing();
+            narrowing.set_claim(true);
+            narrowing.set_actor("helper");
+        })
+        .await
+        .unwrap();
+        let vat = connect(&server).await;
+        let mut request = vat.claim_request();
+        request.get().set_ref(done.sturdy_ref.as_str());
+        request.get().set_seed(&[1; 32]);
+        let answer = request.send().promise.await.unwrap();
+        let exchanged = answer.get().unwrap().get_ref().unwrap().to_string().unwrap();
+        let held: session::Client = redeem(&vat, &exchanged);
+        held.heartbeat_request().send().promise.await.unwrap();
+        put(&held, &mut Producer::new(), &["m"]).await;
+        let answer = held.messages_request().send().promise.await.unwrap();
+        let message = answer.get().unwrap().get_messages().unwrap().get(0);
+        let actors = message.get_author().unwrap().get_actors().unwrap();
+        assert_eq!(actors.len(), 1, "the same actor once");
+        complete(&held, &mut Producer::new(), "done").await.unwrap();
+        assert_eq!(listed(&session).await, ["helper Completed done"]);
+        assert_eq!(dead(&held).await, "delegation-ended");
+    });
+}
+
+/// It needs no right, so it must not be a way to leave something behind for who has none.
+#[test]
+fn who_is_no_delegate_leaves_no_trace_by_completing() {
+    let server = Server::start();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let (reader, _) =
+            crate::grants::attenuate(&session, &mut Producer::new(), only(&[Right::Read]))
+                .await
+                .unwrap();
+        let store = rusqlite::Connection::open(server.data.join("bowline.db")).unwrap();
+        let producers = || -> i64 {
+            store.query_row("SELECT count(*) FROM producers", [], |row| row.get(0)).unwrap()
+        };
+        let before = producers();
+        for _ in 0..5 {
+            let error = complete(&reader, &mut Producer::new(), "x").await.unwrap_err();
+            assert_eq!(code(&error), "delegation-not-found");
+        }
+        assert_eq!(producers(), before);
     });
 }
 

@@ -16,6 +16,8 @@ use tokio::sync::Notify;
 pub struct Ears {
     heard: RefCell<Vec<String>>,
     places: RefCell<Vec<u64>>,
+    /// Who did what was heard, as `who,on-whose-behalf`.
+    pub authors: RefCell<Vec<String>>,
     news: Notify,
     /// Calls do not return while this is set.
     pub stalled: Cell<bool>,
@@ -126,6 +128,11 @@ impl sink::Server for Sink {
         _: sink::EventsResults,
     ) -> capnp::Result<()> {
         let page = params.get()?.get_page()?;
+        for event in page.get_events()? {
+            let actors = event.get_author()?.get_actors()?;
+            let actors = actors.iter().map(|actor| actor.unwrap().to_string().unwrap());
+            self.0.authors.borrow_mut().push(actors.collect::<Vec<_>>().join(","));
+        }
         let lines: Vec<_> =
             page.get_events()?.iter().map(|event| (said(event), Some(event.get_place()))).collect();
         assert!(!lines.is_empty(), "an empty page was sent");

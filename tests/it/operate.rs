@@ -401,7 +401,7 @@ fn a_damaged_database_is_reported_and_the_server_goes_on() {
 fn help_is_what_it_was() {
     let home = tempfile::tempdir().unwrap();
     let mut found = String::new();
-    let commands = ["serve", "verify", "rebuild", "compact"];
+    let commands = ["serve", "verify", "rebuild", "compact", "audit"];
     let helps = commands.map(|command| vec![command, "--help"]);
     for args in [vec!["--help"]].into_iter().chain(helps) {
         let args = &args[..];
@@ -438,6 +438,15 @@ fn databases_of_every_version_still_open() {
             let session =
                 create_session(&project, &mut Producer::new(), "golden").pipeline.get_session();
             Producer::new().batch(&session, &["one", "two"]).send().promise.await.unwrap();
+            let mut producer = Producer::new();
+            let claim = |mut narrowing: bowline::wire::grant_capnp::narrowing::Builder<'_>| {
+                narrowing.set_claim(true);
+                narrowing.set_sealed_to("ada");
+                narrowing.init_tools(1).set(0, "grep");
+            };
+            crate::grants::save(&session, &mut producer, claim).await.unwrap();
+            crate::delegation::delegate(&session, &mut producer, |_| ()).await.unwrap();
+            crate::shares::publish(&session, &mut producer, |_| ()).await.unwrap();
         });
         server.signal(Signal::TERM);
         assert_eq!(server.ended().code(), Some(0));
@@ -459,5 +468,10 @@ fn databases_of_every_version_still_open() {
             assert_eq!(texts(&session, 0).await, ["one", "two"], "version {version}");
             Producer::new().batch(&session, &["three"]).send().promise.await.unwrap();
         });
+        drop(server);
+        let verify =
+            command(home.path()).args(["verify", "--data"]).arg(home.path()).output().unwrap();
+        let report = String::from_utf8_lossy(&verify.stdout).into_owned();
+        assert!(verify.status.success(), "version {version}: {report}");
     }
 }

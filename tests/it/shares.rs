@@ -11,7 +11,7 @@ use bowline::wire::session_capnp::{session, session_op, share, share_draft, shar
 use std::rc::Rc;
 
 /// What `Session.share` returned: the view under the owner's authority, a ref to hand out, and its grant.
-async fn publish(
+pub async fn publish(
     of: &session::Client,
     producer: &mut Producer,
     fill: impl FnOnce(share_draft::Builder<'_>),
@@ -325,8 +325,15 @@ fn a_shares_refs_grow_stale_with_its_epoch_and_the_owner_makes_new_ones() {
         assert_eq!((answer.get_epoch(), answer.get_cut()), (2, 1));
         assert_eq!(refused(&server, &old).await, "epoch-stale");
         assert_eq!(code(&info(&guest, |_| ()).await.unwrap_err()), "epoch-stale");
-        let (new, _) =
-            save(&share, &mut of_share, only(&[Right::Read, Right::Append])).await.unwrap();
+        // Through a share nobody hands on more than the share was made for, and without a word just that.
+        let error = save(&share, &mut of_share, only(&[Right::Read, Right::Admin])).await;
+        assert_eq!(code(&error.unwrap_err()), "not-permitted");
+        let (new, _) = save(&share, &mut of_share, all).await.unwrap();
+        let described = as_share(&server, &new).await;
+        let answer = as_object(&described).describe_request().send().promise.await.unwrap();
+        let rights = answer.get().unwrap().get_description().unwrap().get_rights().unwrap();
+        let rights: Vec<_> = rights.iter().map(|right| right.unwrap() as u16).collect();
+        assert_eq!(rights, [Right::Read as u16, Right::Append as u16]);
         let guest = as_share(&server, &new).await;
         assert_eq!(info(&guest, |info| info.get_epoch()).await.unwrap(), 2);
         // Ops made under the former epoch are refused, by the share's own and not by the session's.
@@ -359,6 +366,20 @@ fn the_owner_lists_and_ends_every_share_without_its_secret_also_when_the_session
         let ears = Rc::new(Ears::default());
         let _feed = follow(&guest, &ears, |_| ()).await.unwrap();
         ears.until("caught-up 2").await;
+        // One that runs under the owner's own authority ends with the share, too.
+        let owners = Rc::new(Ears::default());
+        let _owners = follow(&share, &owners, |mut wish| wish.set_name("own")).await.unwrap();
+        owners.until("caught-up 2").await;
+        // Who was given sharing ends what it published, and not what others did.
+        let few = [Right::Read, Right::Share];
+        let (sharer, _) = attenuate(&session, &mut producer, only(&few)).await.unwrap();
+        let mut request = sharer.sharing_request();
+        request.get().set_id(first.as_str());
+        let not_its_own = request.send().pipeline.get_share();
+        let error = unpublish(&not_its_own, &mut Producer::new()).await.unwrap_err();
+        assert_eq!(code(&error), "not-permitted");
+        let (its_own, _, _) = publish(&sharer, &mut producer, |_| ()).await.unwrap();
+        assert_eq!(unpublish(&its_own, &mut Producer::new()).await.unwrap(), 1);
 
         let mut of_share = Producer::new();
         let again = of_share.clone();
@@ -366,6 +387,7 @@ fn the_owner_lists_and_ends_every_share_without_its_secret_also_when_the_session
         assert_eq!(unpublish(&share, &mut again.clone()).await.unwrap(), 1, "a repeat");
         assert_eq!(unpublish(&share, &mut of_share).await.unwrap(), 0, "it is over already");
         ears.until("ended revoked").await;
+        owners.until("ended share-ended").await;
         assert_eq!(refused(&server, &first_ref).await, "revoked");
         assert_eq!(code(&read(&guest, false).await.unwrap_err()), "revoked");
         // Under the owner's own authority it is still to be seen, and shows nothing.
@@ -375,6 +397,8 @@ fn the_owner_lists_and_ends_every_share_without_its_secret_also_when_the_session
         assert_eq!(code(&error), "share-ended");
         let error = add(&share, &mut Producer::new(), said("x")).await.unwrap_err();
         assert_eq!(code(&error), "share-ended");
+        let error = add(&other, &mut Producer::new(), said("x")).await.unwrap_err();
+        assert_eq!(code(&error), "not-permitted", "it was made for reading, also for its owner");
         let error = publish_again(&share, &mut of_share).await;
         assert_eq!(code(&error), "share-ended", "no new ref for what is over");
 
@@ -408,12 +432,14 @@ fn the_owner_lists_and_ends_every_share_without_its_secret_also_when_the_session
             };
             shares.iter().map(line).collect::<Vec<_>>()
         };
-        assert_eq!(listed().await, [(first.clone(), true), (second.clone(), false)]);
+        let mut shares = listed().await;
+        assert!(shares.remove(2).1, "the sharer's own");
+        assert_eq!(shares, [(first.clone(), true), (second.clone(), false)]);
         let mut request = root.sharing_request();
         request.get().set_id(second.as_str());
         let share = request.send().pipeline.get_share();
         assert_eq!(unpublish(&share, &mut Producer::new()).await.unwrap(), 1);
-        assert_eq!(listed().await, [(first, true), (second, true)]);
+        assert_eq!(listed().await[..2], [(first, true), (second, true)]);
         assert_eq!(refused(&server, &second_ref).await, "revoked");
     });
 }
@@ -449,5 +475,62 @@ fn a_share_ends_with_the_grant_it_was_made_under_and_at_its_own_time() {
         assert_eq!(refused(&server, &short).await, "used-up");
         ears.until("ended expired").await;
         assert_eq!(refused(&server, &short).await, "expired");
+    });
+}
+
+/// Guests have a part of the places in a session, so that they cannot take the owner's.
+#[test]
+fn guests_take_only_so_many_places_and_an_op_publishes_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let mut names = 0;
+    let (sturdy_ref, share_log) = local(async {
+        let (project, session) = made(&root(&server).await);
+        let mut producer = Producer::new();
+        let again = producer.clone();
+        let (_, sturdy_ref, _) =
+            publish(&session, &mut producer, |mut draft| draft.set_append(true)).await.unwrap();
+        let guest = as_share(&server, &sturdy_ref).await;
+        let error = loop {
+            let named = |mut wish: wish::Builder<'_>| wish.set_name(format!("n{names}"));
+            match follow(&guest, &Rc::new(Ears::default()), named).await {
+                Ok(_) => names += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(code(&error), "too-many-subscriptions");
+        let ears = Rc::new(Ears::default());
+        let named = |mut wish: wish::Builder<'_>| wish.set_name("of-owner");
+        crate::feed::feed(&session, &ears, named).await.expect("the owner's are not taken");
+        // The same op in another session would make a share of the same name.
+        let other = create_session(&project, &mut Producer::new(), "other").pipeline.get_session();
+        let error = publish(&other, &mut again.clone(), |_| ()).await.err().unwrap();
+        assert_eq!(code(&error), "op-reused");
+        let store = rusqlite::Connection::open(dir.path().join("bowline.db")).unwrap();
+        let share: i64 = store.query_row("SELECT log FROM shares", [], |row| row.get(0)).unwrap();
+        (sturdy_ref, share)
+    });
+    assert_eq!(names, bowline::limits::DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX);
+    server.kill_9();
+    let store = rusqlite::Connection::open(dir.path().join("bowline.db")).unwrap();
+    store
+        .execute(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)
+             INSERT INTO producers (log, producer, epoch, high, acked_through, share)
+             SELECT (SELECT session FROM shares), randomblob(16), 1, 0, 0, ?2 FROM n",
+            [bowline::limits::PRODUCERS_PER_SHARE_MAX as i64, share_log],
+        )
+        .unwrap();
+    drop(store);
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let guest = as_share(&server, &sturdy_ref).await;
+        let error = add(&guest, &mut Producer::new(), said("x")).await.unwrap_err();
+        assert_eq!(code(&error), "too-many-producers");
+        let root = root(&server).await;
+        let project = open_project(&root, &mut Producer::new(), "/tree").pipeline.get_project();
+        let mut request = project.session_request();
+        request.get().set_id("other");
+        put(&request.send().pipeline.get_session(), &mut Producer::new(), &["m"]).await;
     });
 }

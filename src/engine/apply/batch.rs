@@ -3,13 +3,13 @@
 use super::{Failed, authorise, own, published, room_for_producer, same_epoch};
 use crate::engine::command::{Grown, Submission};
 use crate::engine::queue::Refusal;
-use crate::model::audit;
+use crate::model::audit::{self, AuditedOps};
+use crate::model::code::Code;
 use crate::model::conditions::{Fate, Unmet};
 use crate::model::ids::{Cursor, GrantKey};
 use crate::model::ledger::{self, Ack, Decision, Made, Mode, Outcome, ProducerState, Receipt};
-use crate::ops::{self, Cut, Effect, NotApplied, Op, Place, Refused, end_delegation};
+use crate::ops::{self, Also, Cut, Effect, NotApplied, Op, Place, Refused, end_delegation};
 use crate::store::logs::LogState;
-use crate::store::ops::Written;
 use crate::store::{self, StoreError, Tx, producers::ProducerKey};
 use std::collections::BTreeMap;
 
@@ -21,9 +21,11 @@ pub(super) struct Applied {
     /// Grants that stand no more.
     pub(super) cut: Vec<Cut>,
     /// The ops that were written, one right behind the other.
-    pub(super) written: Vec<Written>,
+    pub(super) written: AuditedOps,
     /// What the audit trail calls it.
     pub(super) audited: (audit::Kind, Option<GrantKey>),
+    /// Ops that were rejected for want of authority.
+    pub(super) denied: u64,
 }
 
 /// What was decided about ops that were not decided before.
@@ -35,7 +37,7 @@ struct Decided {
     cut: Vec<Cut>,
     /// Other logs that have grown.
     others: Vec<Grown>,
-    written: Vec<Written>,
+    written: AuditedOps,
     audited: (audit::Kind, Option<GrantKey>),
 }
 
@@ -48,7 +50,7 @@ impl Decided {
             bytes: 0,
             cut: Vec::new(),
             others: Vec::new(),
-            written: Vec::new(),
+            written: AuditedOps::default(),
             audited: (audit::Kind::Changed, None),
         }
     }
@@ -60,6 +62,15 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
     published(tx, batch.object, batch.log)?;
     let log = store::logs::get(tx, batch.log)?;
     same_epoch(tx, batch.object, batch.header.capability_epoch)?;
+
+    // It needs no right, so whoever is no delegate must not leave a trace with it.
+    if batch.ops.iter().any(Op::ends_delegation) {
+        match end_delegation::running(tx, batch.grant) {
+            Ok(_) => {}
+            Err(NotApplied::Refused(refused)) => return Err(Refusal::Op(refused).into()),
+            Err(NotApplied::Store(error)) => return Err(error.into()),
+        }
+    }
 
     let header = &batch.header;
     let known = store::producers::get(tx, batch.log, header.producer)?;
@@ -85,7 +96,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         });
     }
 
-    let mut decided = Decided::nothing(log.head, Vec::new());
+    let (mut decided, mut denied) = (Decided::nothing(log.head, Vec::new()), 0);
     let after = plan.after;
     // A batch that decides nothing leaves no trace, unless it moves the producer on.
     if plan.fresh > 0 || (known.is_some() && after != state) {
@@ -93,10 +104,11 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
             Some((key, _)) => key,
             None => {
                 // Taking back must always be possible.
+                let share = Some(batch.object).filter(|object| *object != batch.log);
                 if !batch.ops.iter().any(Op::takes_back) {
-                    room_for_producer(&log)?;
+                    room_for_producer(tx, &log, share)?;
                 }
-                store::producers::create(tx, batch.log, header.producer, after)?
+                store::producers::create(tx, batch.log, header.producer, after, share)?
             }
         };
         let fresh = Fresh {
@@ -111,6 +123,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
         };
         decided = fresh.decide(tx, now_ms)?;
         let decisions = std::mem::take(&mut decided.decisions);
+        denied = decisions.iter().filter(|decision| is_denial(decision)).count() as u64;
         if !decisions.is_empty() {
             let receipts: Vec<_> = fresh
                 .ops
@@ -143,7 +156,12 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
     };
     let mut grown = others;
     grown.extend((head > log.head).then_some((batch.log, log.project)));
-    Ok(Applied { ack, grown, cut, written, audited })
+    Ok(Applied { ack, grown, cut, written, audited, denied })
+}
+
+/// Whether an op was rejected because its author may not do that.
+fn is_denial(decision: &Decision) -> bool {
+    matches!(decision, Decision::Rejected { code, .. } if code == Code::NotPermitted.name())
 }
 
 /// The numbers under which grants were made that do not stem from the one a batch comes under. A repeat
@@ -278,7 +296,7 @@ impl Fresh<'_> {
                         replaces: entry.replaces,
                         payload: &entry.payload,
                     };
-                    so_far.written.push(store::ops::append(tx, &row)?);
+                    store::ops::append(tx, &row, &mut so_far.written)?;
                     so_far.head = place.cursor;
                     so_far.bytes += entry.payload.len() as u64;
                     self.follow_up(tx, now_ms, effect, so_far)
@@ -307,16 +325,14 @@ impl Fresh<'_> {
         }
         also.extend(end_delegation::after(tx, &cut, now_ms)?);
         so_far.cut.extend(cut);
-        for (log, entry) in also {
+        for Also { log, entry, granted } in also {
             if log == self.batch.log {
                 let state = LogState { head: so_far.head, ..self.log };
-                let written = own::write(tx, now_ms, log, state, self.batch.grant, &entry)?;
-                so_far.written.push(written);
+                own::write(tx, now_ms, log, state, granted, &entry, &mut so_far.written)?;
                 so_far.head = so_far.head.next();
                 so_far.bytes += entry.payload.len() as u64;
             } else {
-                let (written, state) = own::append(tx, now_ms, log, self.batch.grant, &entry)?;
-                so_far.written.push(written);
+                let state = own::append(tx, now_ms, log, granted, &entry, &mut so_far.written)?;
                 so_far.others.push((log, state.project));
             }
         }

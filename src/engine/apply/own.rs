@@ -1,10 +1,10 @@
 //! What the server itself has to say, in a log: under its own producer, next to what it follows from.
 
+use crate::model::audit::AuditedOps;
 use crate::model::ids::{GrantKey, LogId, OpId, ProducerId};
 use crate::model::ledger::ProducerState;
 use crate::ops::Entry;
 use crate::store::logs::LogState;
-use crate::store::ops::Written;
 use crate::store::{self, StoreError, Tx};
 
 /// Writes an op of the server's own at the end of a log whose state is known, and moves the server's own
@@ -16,7 +16,8 @@ pub(super) fn write(
     state: LogState,
     granted: GrantKey,
     entry: &Entry<'_>,
-) -> Result<Written, StoreError> {
+    audited: &mut AuditedOps,
+) -> Result<(), StoreError> {
     let known = store::producers::get(tx, log, ProducerId::SERVER)?;
     let before = known.map_or(ProducerState { epoch: 1, ..ProducerState::default() }, |it| it.1);
     let seq = before.high + 1;
@@ -27,7 +28,7 @@ pub(super) fn write(
             store::producers::set(tx, key, after)?;
             key
         }
-        None => store::producers::create(tx, log, ProducerId::SERVER, after)?,
+        None => store::producers::create(tx, log, ProducerId::SERVER, after, None)?,
     };
     let cursor = state.head.next();
     store::ops::append(
@@ -47,6 +48,7 @@ pub(super) fn write(
             replaces: entry.replaces,
             payload: &entry.payload,
         },
+        audited,
     )
 }
 
@@ -57,11 +59,12 @@ pub(super) fn append(
     log: LogId,
     granted: GrantKey,
     entry: &Entry<'_>,
-) -> Result<(Written, LogState), StoreError> {
+    audited: &mut AuditedOps,
+) -> Result<LogState, StoreError> {
     let state = store::logs::get(tx, log)?;
-    let written = write(tx, now_ms, log, state, granted, entry)?;
+    write(tx, now_ms, log, state, granted, entry, audited)?;
     store::logs::advance(tx, log, state.head.next(), entry.payload.len() as u64)?;
-    Ok((written, state))
+    Ok(state)
 }
 
 fn name(log: LogId, seq: u64) -> OpId {

@@ -48,6 +48,10 @@ CREATE TABLE shares (
 CREATE INDEX shares_by_session ON shares (session, log);
 CREATE INDEX shares_by_project ON shares (project, log);
 
+-- The share a producer first came through, if it did: guests have a part of the places in a log.
+ALTER TABLE producers ADD COLUMN share INTEGER;
+CREATE INDEX producers_by_share ON producers (share) WHERE share IS NOT NULL;
+
 -- Who did what. Rows are added and never changed; retention takes the oldest away, and a row says so.
 CREATE TABLE audit (
   number   INTEGER PRIMARY KEY,               -- 1, 2, 3, … without gaps
