@@ -200,3 +200,41 @@ fn a_full_disk_is_trouble_that_passes() {
     });
     assert!(server.is_running());
 }
+
+/// Taking back is a commit like another one: who does not know whether it happened asks again, and once it is
+/// answered, nothing under the grant works.
+#[test]
+fn a_revocation_whose_commit_fails_is_unknown_and_complete_once_it_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shim, fault) = (shim(dir.path()), dir.path().join("fault"));
+    let data = dir.path().join("data");
+    let server = start(&data, &shim, &fault);
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        for _ in 0..5 {
+            let all = crate::grants::all;
+            let (held, grant) =
+                crate::grants::attenuate(&session, &mut producer, all).await.unwrap();
+            held.info_request().send().promise.await.unwrap();
+            std::fs::write(&fault, "").unwrap();
+            let again = producer.clone();
+            let error = crate::grants::revoke(&session, &mut producer, &grant).await.unwrap_err();
+            assert_eq!(code(&error), "outcome-unknown");
+            std::fs::remove_file(&fault).unwrap();
+            // Whatever is still open now is closed when the answer is there.
+            let cut = loop {
+                match crate::grants::revoke(&session, &mut again.clone(), &grant).await {
+                    Ok(cut) => break cut,
+                    Err(error) => assert_eq!(error.kind, capnp::ErrorKind::Overloaded, "{error}"),
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            };
+            assert_eq!(cut, 1, "it happened once");
+            assert_eq!(code(&failure(held.info_request().send().promise).await), "revoked");
+        }
+    });
+    drop(server);
+    let verify = command(&data).args(["verify", "--data"]).arg(&data).output().unwrap();
+    assert!(verify.status.success(), "{}", String::from_utf8_lossy(&verify.stdout));
+}
