@@ -13,6 +13,7 @@
     clippy::print_stdout
 )]
 
+mod attack;
 mod audit;
 mod caveats;
 mod chain;
