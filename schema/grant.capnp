@@ -135,7 +135,7 @@ struct Caveats {
   tools @4 :List(Text);
   # If limited, only these tools. A tool part is one whose JSON has `"type": "tool"`; its `"tool"` says which
   # one. A message that names another one, or has the role `tool` and parts that name none, is rejected with
-  # `not-permitted`.
+  # `not-permitted`; and so is one with JSON that not all readers understand alike.
 
   pathsLimited @5 :Bool;
   paths @6 :List(Data);

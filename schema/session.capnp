@@ -87,7 +87,7 @@ interface Session extends(Grant.Object) {
 
   heartbeat @10 () -> (untilMs :UInt64);
   # For a delegate: keeps its lease. On return it lasts until then, by the server's clock; 0 for ever. Call it
-  # several times within `leaseMs`: other calls do not keep it. It takes no op header: repeating it leads to the
+  # several times within `leaseMs`: redeeming the ref keeps it, too, but no other call does. It takes no op header: repeating it leads to the
   # same state. Needs no right, but the delegate's own grant: one derived from that does not keep it.
   # Fails with: `delegation-not-found` (this object is not held under a delegate's grant),
   # `delegation-ended`.

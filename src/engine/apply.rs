@@ -207,13 +207,14 @@ fn published(tx: &Tx<'_>, object: LogId, log: LogId) -> Result<(), Failed> {
 
 /// Guests of a share have a part of the places, so that they cannot take the owner's.
 fn room_for_producer(tx: &Tx<'_>, state: &LogState, share: Option<LogId>) -> Result<(), Failed> {
-    let guests = match share {
-        Some(share) => store::producers::count_of_share(tx, share)?,
-        None => 0,
+    let (guests, guests_max) = match share {
+        Some(share) => (store::producers::count_of_share(tx, share)?, PRODUCERS_PER_SHARE_MAX),
+        None => (0, 1),
     };
-    match state.producers >= PRODUCERS_PER_LOG_MAX || guests >= PRODUCERS_PER_SHARE_MAX {
-        true => Err(Refusal::TooManyProducers.into()),
-        false => Ok(()),
+    match (state.producers >= PRODUCERS_PER_LOG_MAX, guests >= guests_max) {
+        (true, _) => Err(Refusal::TooManyProducers { max: PRODUCERS_PER_LOG_MAX }.into()),
+        (_, true) => Err(Refusal::TooManyProducers { max: guests_max }.into()),
+        _ => Ok(()),
     }
 }
 
@@ -222,20 +223,21 @@ fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Take
     authorise(tx, *grant, now_ms)?;
     let (known, all) = store::subscriptions::count(tx, stretch.log(), name)?;
     if !known {
-        if all >= DURABLE_SUBSCRIPTIONS_PER_LOG_MAX {
-            let since_ms = now_ms.saturating_sub(*idle_ms_max);
-            if store::subscriptions::forget_unused(tx, stretch.log(), since_ms)? == 0 {
-                return Err(Refusal::TooManySubscriptions.into());
-            }
-        }
-        if let Some(share) = name.share()
-            && store::subscriptions::count_of_share(tx, stretch.log(), &share)?
-                >= DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX
-        {
-            return Err(Refusal::TooManySubscriptions.into());
-        }
+        // First all that may be refused: a refusal leaves nothing behind.
         let head = store::ops::bounds(tx, *stretch)?.head;
         feed::exists(*after, head).map_err(Refusal::from)?;
+        if let Some(share) = name.share() {
+            let guests = store::subscriptions::count_of_share(tx, stretch.log(), &share)?;
+            let max = DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX;
+            if guests >= max {
+                return Err(Refusal::TooManySubscriptions { max }.into());
+            }
+        }
+        let max = DURABLE_SUBSCRIPTIONS_PER_LOG_MAX;
+        let since_ms = now_ms.saturating_sub(*idle_ms_max);
+        if all >= max && store::subscriptions::forget_unused(tx, stretch.log(), since_ms)? == 0 {
+            return Err(Refusal::TooManySubscriptions { max }.into());
+        }
     }
     Ok(store::subscriptions::take(tx, stretch.log(), name, *after, now_ms)?)
 }

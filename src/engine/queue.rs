@@ -1,10 +1,7 @@
 //! What waits for the writer: bounded by number and by bytes, and never silently dropped.
 
 use super::command::{Answer, Command};
-use crate::limits::{
-    DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, PRODUCERS_PER_LOG_MAX, REVOCATION_BYTES_MAX,
-    REVOCATIONS_RESERVED,
-};
+use crate::limits::{REVOCATION_BYTES_MAX, REVOCATIONS_RESERVED};
 use crate::model::code::{Code, Coded};
 use crate::model::feed::Ahead;
 use crate::model::grant::Fallen;
@@ -61,13 +58,19 @@ pub enum Refusal {
         got: u64,
     },
     /// One producer too many.
-    #[error("{PRODUCERS_PER_LOG_MAX} producers have written to this log; write under one of them")]
-    TooManyProducers,
-    /// One named subscription too many.
     #[error(
-        "this object has {DURABLE_SUBSCRIPTIONS_PER_LOG_MAX} named subscriptions; forget one first"
+        "{max} producers have written to this log through this object; write under one of them"
     )]
-    TooManySubscriptions,
+    TooManyProducers {
+        /// The most there may be.
+        max: u64,
+    },
+    /// One named subscription too many.
+    #[error("this object has {max} named subscriptions; forget one first")]
+    TooManySubscriptions {
+        /// The most there may be.
+        max: u64,
+    },
     /// A fault of ours.
     #[error("the server made a mistake; nothing was done, and its log says more")]
     Internal,
@@ -86,8 +89,8 @@ impl Coded for Refusal {
             Refusal::EpochStale { .. } => Code::EpochStale,
             Refusal::UsedUp(used_up) => used_up.code(),
             Refusal::Op(refused) => refused.code,
-            Refusal::TooManyProducers => Code::TooManyProducers,
-            Refusal::TooManySubscriptions => Code::TooManySubscriptions,
+            Refusal::TooManyProducers { .. } => Code::TooManyProducers,
+            Refusal::TooManySubscriptions { .. } => Code::TooManySubscriptions,
             Refusal::Internal => Code::Internal,
         }
     }

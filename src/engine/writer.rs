@@ -168,7 +168,7 @@ fn transact(store: &mut Store, jobs: &[Job], now_ms: u64) -> Ended {
         answers.push(match ran {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Failed::Refused(refusal))) => {
-                let denied = matches!(refusal, Refusal::Fallen(_) | Refusal::UsedUp(_));
+                let denied = matches!(refusal, Refusal::Fallen(_));
                 if let Some((granted, log)) = job.command.under().filter(|_| denied) {
                     trail.note(Entry {
                         granted: Some(granted),

@@ -79,7 +79,10 @@ impl Delegate {
         let object = Held { kind: ObjectKind::Session, log };
         let key = derivable.make(tx, place, object, &self.narrowing, Some(self.verifier))?;
         let expires_at_ms = derivable.authority.expires_at_ms;
-        let until_ms = self.lease.until_ms(place.now_ms, expires_at_ms);
+        // Until it is first heard of, it also ends with its ref.
+        let ends_at_ms =
+            [expires_at_ms, self.narrowing.unused_until_ms].into_iter().flatten().min();
+        let until_ms = self.lease.until_ms(place.now_ms, ends_at_ms);
         store::delegations::create(tx, key, place.log, self.lease, until_ms)?;
         let delegated = Delegated {
             id: derivable.id,

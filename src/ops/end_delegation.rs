@@ -106,7 +106,7 @@ pub(crate) fn running(tx: &Tx<'_>, granted: GrantKey) -> Result<Delegation, NotA
     if found.is_none()
         && let Some(claim) = store::grants::claim_behind(tx, granted)?
     {
-        found = store::delegations::get(tx, claim)?;
+        found = store::delegations::get(tx, claim.key)?;
     }
     match found {
         None => Err(Error::NotADelegate.into()),
@@ -154,11 +154,10 @@ pub(crate) fn end_due(tx: &Tx<'_>, now_ms: u64) -> Result<Ended, StoreError> {
         if !still {
             continue;
         }
-        let force = store::grants::in_force(tx, granted)?;
-        let expired = force.is_ok_and(|force| force.expires_at_ms.is_some_and(|at| at <= now_ms));
-        let (end, why) = match expired {
-            true => (End::Expired, Fallen::Expired),
-            false => (End::Lapsed, Fallen::Lapsed),
+        let fallen = store::grants::get(tx, granted)?.and_then(|grant| grant.fallen(now_ms));
+        let (end, why) = match fallen {
+            Some(why @ (Fallen::Expired | Fallen::Unused)) => (End::Expired, why),
+            _ => (End::Lapsed, Fallen::Lapsed),
         };
         ended.told.push(conclude(tx, &delegation, end, "", now_ms)?);
         let cut: Vec<_> = store::grants::revoke(tx, granted, why, now_ms)?

@@ -9,7 +9,8 @@ use super::{
     Kind, MessagePut, MessageRemoved, Place, ProjectOpened, RootRotated, SessionCreated,
     ShareEnded, ShareOpened, TitleSet,
 };
-use crate::model::ids::{Cursor, OpId};
+use crate::model::history::FOR_EVER;
+use crate::model::ids::{Cursor, GrantId, OpId};
 use crate::store::{self, Read, StoreError, Tx};
 use serde::Deserialize;
 
@@ -127,7 +128,7 @@ impl<'a> Said<'a> {
             (said, Some((rights, expires_at_ms, label, actor))) => {
                 let authority = &grant.authority;
                 let same = authority.rights.bits() == rights
-                    && authority.expires_at_ms == expires_at_ms
+                    && authority.expires_at_ms == expires_at_ms.map(|at_ms| at_ms.min(FOR_EVER))
                     && grant.label == **label
                     && grant.actor == **actor;
                 (same, said.has_parent(read, &grant)?)
@@ -136,6 +137,17 @@ impl<'a> Said<'a> {
         Ok((!same || !parent).then(|| {
             format!("grants: grant {id} is not what the history says it was made, or became")
         }))
+    }
+
+    /// The grant an op has made, if it has.
+    pub(crate) fn made_grant(&self) -> Option<GrantId> {
+        match self {
+            Said::GrantMade(made) => Some(made.id),
+            Said::Delegated(delegated) => Some(delegated.id),
+            Said::ShareOpened(opened) => Some(opened.grant),
+            Said::RootRotated(rotated) => Some(rotated.id),
+            _ => None,
+        }
     }
 
     /// Whether a grant is still derived from the one it was derived from; a root that was rotated hands its

@@ -7,7 +7,7 @@ use crate::model::code::{Code, Coded};
 use crate::model::grant::{self, Authority};
 use crate::model::ids::{GrantId, GrantKey, LogId};
 use crate::model::sturdy_ref::Verifier;
-use crate::store::grants::{NewGrant, RefTerms};
+use crate::store::grants::{Grant, NewGrant, RefTerms};
 use crate::store::{self, StoreError, Tx};
 
 /// A ref was used.
@@ -43,6 +43,7 @@ pub(crate) fn redeem(
     let found = store::grants::get(tx, key)?.filter(|grant| !grant.is_used_up());
     let Some(found) = found else { return Ok(Err(UsedUp)) };
     store::grants::use_once(tx, key, now_ms)?;
+    heard_of(tx, &found, now_ms)?;
     Ok(Ok(Used { log: found.log, grant: key, id: found.id, fresh: true }))
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn exchange(
         verifier: Some(verifier),
         kind: claim.kind,
         log: claim.log,
-        authority: Authority { depth, ..claim.authority },
+        authority: Authority { depth, ..claim.authority.clone() },
         label: &claim.label,
         actor: &claim.actor,
         parent: Some(claim.key),
@@ -78,5 +79,17 @@ pub(crate) fn exchange(
     };
     let key = store::grants::create(tx, &exchanged, now_ms)?;
     store::grants::use_once(tx, claim.key, now_ms)?;
+    heard_of(tx, &claim, now_ms)?;
     Ok(Ok(Used { log: claim.log, grant: key, id, fresh: true }))
+}
+
+/// A delegate that shows its ref is heard of.
+fn heard_of(tx: &Tx<'_>, grant: &Grant, now_ms: u64) -> Result<(), StoreError> {
+    match store::delegations::get(tx, grant.key)? {
+        None => Ok(()),
+        Some(delegation) => {
+            let until_ms = delegation.lease.until_ms(now_ms, grant.authority.expires_at_ms);
+            store::delegations::renew(tx, grant.key, until_ms)
+        }
+    }
 }

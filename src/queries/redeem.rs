@@ -80,6 +80,12 @@ pub enum RedeemError {
         why: Fallen,
     },
     /// Likewise.
+    #[error("this ref was used as often as it may be")]
+    UsedUp {
+        /// Which grant.
+        grant: GrantKey,
+    },
+    /// Likewise.
     #[error("this sturdy ref is sealed: show a ref of the actor's own with it")]
     Sealed {
         /// Which grant.
@@ -92,7 +98,9 @@ impl RedeemError {
     pub fn held(&self) -> Option<GrantKey> {
         match self {
             RedeemError::Refused { .. } => None,
-            RedeemError::Fallen { grant, .. } | RedeemError::Sealed { grant } => Some(*grant),
+            RedeemError::Fallen { grant, .. }
+            | RedeemError::UsedUp { grant }
+            | RedeemError::Sealed { grant } => Some(*grant),
         }
     }
 
@@ -110,6 +118,7 @@ impl Coded for RedeemError {
         match self {
             RedeemError::Refused { .. } => Code::RefRefused,
             RedeemError::Fallen { why, .. } => why.code(),
+            RedeemError::UsedUp { .. } => Code::UsedUp,
             RedeemError::Sealed { .. } => Code::Sealed,
         }
     }
@@ -125,6 +134,10 @@ pub(super) fn redeem(
     };
     if let Some(why) = grant.fallen(showing.now_ms) {
         return Ok(Err(RedeemError::Fallen { grant: grant.key, why }));
+    }
+    // Whether a claim was exchanged by the same one, its seed tells.
+    if showing.shown_for == Shown::Ref && grant.is_used_up() {
+        return Ok(Err(RedeemError::UsedUp { grant: grant.key }));
     }
     // A claim is exchanged for a ref that is sealed like it.
     if showing.shown_for == Shown::Ref && !unsealed(read, &grant, showing)? {
@@ -146,7 +159,10 @@ fn unsealed(read: &Read<'_>, grant: &Grant, showing: &Showing) -> Result<bool, Q
     }
     let Some(own_ref) = &showing.own_ref else { return Ok(false) };
     let Ok(own) = fitting(read, own_ref, &showing.key, Shown::Ref)? else { return Ok(false) };
-    let (Some(named_by), Some(sealed_by)) = (own.parent, grant.parent) else { return Ok(false) };
+    // One that was exchanged for a claim was named by who made the claim.
+    let made = store::grants::claim_behind(read, own.key)?;
+    let named_by = made.as_ref().map_or(own.parent, |claim| claim.parent);
+    let (Some(named_by), Some(sealed_by)) = (named_by, grant.parent) else { return Ok(false) };
     Ok(own.fallen(showing.now_ms).is_none()
         && own.actor == grant.sealed_to
         // One that is sealed itself proves nothing.

@@ -25,6 +25,7 @@ use crate::model::ledger::{BatchHeader, Mode};
 use crate::model::page::Page;
 use crate::model::registration::Registration;
 use crate::model::sturdy_ref::{self, SturdyRef};
+use crate::ops::end_delegation;
 use crate::ops::{
     Action, CreateSession, Kind, Op, OpenProject, PutMessage, Refused, RemoveMessage, Sent,
     SetHistory, SetTitle,
@@ -63,6 +64,8 @@ pub(super) enum Malformed {
     Right,
     #[error("`tools` names tools, and `noTools` says there are none")]
     ToolsAndNone,
+    #[error(transparent)]
+    Completion(#[from] end_delegation::Error),
     #[error("where a delegate is to work is said in a way only a newer server knows")]
     Where,
     #[error("the seed is not 32 bytes")]
@@ -85,6 +88,7 @@ impl Coded for Malformed {
                 Code::NarrowingMalformed
             }
             Malformed::Id(error) => error.code(),
+            Malformed::Completion(error) => error.code(),
             Malformed::Ref(error) => error.code(),
             Malformed::BatchEmpty => Code::BatchEmpty,
             Malformed::BatchTooLong { .. } => Code::BatchTooLong,
@@ -151,9 +155,13 @@ pub(super) fn claim(
     Ok((SturdyRef::parse(params.get_ref()?.to_str()?)?, seed))
 }
 
+/// A batch of ops for a session, as it was sent.
+pub(super) type SentOps<'a> =
+    (batch::Reader<'a>, capnp::struct_list::Reader<'a, session_op::Owned>);
+
 /// `Session.append` and `Share.appendOps`.
 pub(super) fn append(
-    asked: Read<(batch::Reader<'_>, capnp::struct_list::Reader<'_, session_op::Owned>)>,
+    asked: Read<SentOps<'_>>,
     caveats: &Caveats,
 ) -> Result<(BatchHeader, Vec<Op>), Malformed> {
     let (header, ops) = asked?;

@@ -396,9 +396,12 @@ impl Feed {
             }
             Some(saved) = saving => {
                 let Some(durable) = &mut self.durable else { return Ok(false) };
+                let held = self.watched.is_held_by(durable.taken.key, durable.taken.holder);
                 durable.saving = None;
                 match saved {
                     Ok(true) => durable.save(),
+                    // Nobody took it: the share has ended with all its names, and the history says so next.
+                    Ok(false) if self.share.is_some() && held => {}
                     Ok(false) => return Err(Ended::Taken),
                     // The next return tries again.
                     Err(error) => {

@@ -131,6 +131,29 @@ fn submit(
     Ok(OnItsWay { submitted, incarnation: house.incarnation, _under_way: under_way, carried })
 }
 
+/// The same for ops of a session, as they were sent.
+fn append(
+    claim: &Claim,
+    target: impl Into<Target>,
+    asked: capnp::Result<decode::SentOps<'_>>,
+) -> capnp::Result<OnItsWay> {
+    let (header, ops) = decode::append(asked, claim.caveats()).map_err(to_wire)?;
+    submit(claim, Right::Append, target, header, ops)
+}
+
+/// Waits until such ops are decided; what became of them, and which start of the server says so. The turn and
+/// the ops' place are given back when the rest is dropped.
+async fn decided<'a>(
+    claim: &'a Claim,
+    sent: capnp::Result<OnItsWay>,
+) -> capnp::Result<(Ack, u64, impl Sized + 'a)> {
+    let sent = sent?;
+    let incarnation = sent.incarnation;
+    let (ack, carried) = sent.answer().await.map_err(to_wire)?;
+    let turn = claim.turn_to_ack().await;
+    Ok((ack, incarnation, (turn, carried)))
+}
+
 /// The same for a call that is one op and returns an object: the object's place is taken first, so that
 /// a connection that holds too many is told before anything is done.
 fn submit_for_object(

@@ -5,7 +5,7 @@ use super::logged::logged;
 use super::object::{Object, ref_for, under};
 use super::scope::Claim;
 use super::share::shared;
-use super::{decode, encode, grant_made, made, share, submit, writer};
+use super::{append, decided, decode, encode, grant_made, made, share, submit, writer};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, SessionKey};
@@ -60,15 +60,10 @@ impl session::Server for Session {
         mut results: session::AppendResults,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let asked = params.get().and_then(|p| Ok((p.get_batch()?, p.get_ops()?)));
-        let submitted = decode::append(asked, self.claim.caveats()).map_err(to_wire).and_then(
-            |(header, ops)| submit(&self.claim, Right::Append, self.key.log, header, ops),
-        );
+        let sent = append(&self.claim, self.key.log, asked);
         drop(params);
         async move {
-            let submitted = submitted?;
-            let incarnation = submitted.incarnation;
-            let (ack, _carried) = submitted.answer().await.map_err(to_wire)?;
-            let _turn = self.claim.turn_to_ack().await;
+            let (ack, incarnation, _held) = decided(&self.claim, sent).await?;
             encode::ack(&ack, incarnation, results.get().init_ack());
             Ok(())
         }

@@ -4,7 +4,7 @@ use super::error::to_wire;
 use super::feed::begin;
 use super::object::Object;
 use super::scope::Claim;
-use super::{House, Target, cut, decode, encode, made, submit};
+use super::{House, Target, append, cut, decided, decode, encode, made, submit};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::ObjectKind;
@@ -114,15 +114,10 @@ impl share::Server for Share {
         mut results: share::AppendOpsResults,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
         let asked = params.get().and_then(|p| Ok((p.get_batch()?, p.get_ops()?)));
-        let submitted = decode::append(asked, self.claim.caveats()).map_err(to_wire).and_then(
-            |(header, ops)| submit(&self.claim, Right::Append, self.target(), header, ops),
-        );
+        let sent = append(&self.claim, self.target(), asked);
         drop(params);
         async move {
-            let submitted = submitted?;
-            let incarnation = submitted.incarnation;
-            let (ack, _carried) = submitted.answer().await.map_err(to_wire)?;
-            let _turn = self.claim.turn_to_ack().await;
+            let (ack, incarnation, _held) = decided(&self.claim, sent).await?;
             encode::ack(&ack, incarnation, results.get().init_ack());
             Ok(())
         }

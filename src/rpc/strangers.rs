@@ -59,7 +59,7 @@ impl Strangers {
         }
         wrong.count = wrong.count.saturating_add(1);
         wrong.last_at_ms = now_ms;
-        match wrong.count.checked_sub(WRONG_REFS_FREE) {
+        match wrong.count.checked_sub(WRONG_REFS_FREE + 1) {
             None => Duration::ZERO,
             Some(beyond) => {
                 let pause_ms = WRONG_REF_PAUSE_MS << beyond.min(10);
@@ -80,7 +80,7 @@ mod tests {
         let waits: Vec<_> = (0..WRONG_REFS_FREE + 12)
             .map(|_| strangers.wrong(here, 5).as_millis() as u64)
             .collect();
-        let free = WRONG_REFS_FREE as usize - 1;
+        let free = WRONG_REFS_FREE as usize;
         assert!(waits[..free].iter().all(|wait| *wait == 0));
         assert_eq!(waits[free..free + 3], [50, 100, 200]);
         assert_eq!(waits.last(), Some(&WRONG_REF_PAUSE_MS_MAX));

@@ -3,9 +3,10 @@
 use super::error::to_wire;
 use super::scope::{Claim, Powers, Scope};
 use super::{House, decode, encode, object};
-use crate::engine::{Claiming, Denial};
+use crate::engine::{Claiming, Denial, Refusal};
 use crate::model::code::Coded;
 use crate::model::grant;
+use crate::model::ids::GrantKey;
 use crate::model::sturdy_ref::{Secret, SturdyRef};
 use crate::queries::{Redeemed, Showing, Shown};
 use crate::wire::bowline_capnp::vat;
@@ -43,6 +44,23 @@ impl Vat {
     }
 }
 
+impl Vat {
+    /// What came of using a ref. One that is used up is like a wrong one: whoever goes on waits.
+    async fn used<T>(
+        &self,
+        house: &House,
+        grant: GrantKey,
+        used: Result<T, Refusal>,
+    ) -> capnp::Result<T> {
+        if let Err(Refusal::UsedUp(used_up)) = &used {
+            let denial = Denial::of_stranger(used_up.code());
+            house.engine.deny(Denial { granted: Some(grant), ..denial });
+            self.scope.wrong_ref(house).await;
+        }
+        used.map_err(to_wire)
+    }
+}
+
 impl vat::Server for Vat {
     async fn hello(
         self: Rc<Self>,
@@ -69,7 +87,8 @@ impl vat::Server for Vat {
         let powers = Powers::new(&found.authority, standing);
         let claim = Claim::new(&self.scope, found.grant, powers).map_err(to_wire)?;
         // Nobody holds an object the audit trail does not know of.
-        house.engine.redeem(found.grant).answer().await.map_err(to_wire)?;
+        let redeemed = house.engine.redeem(found.grant).answer().await;
+        self.used(&house, found.grant, redeemed).await?;
         claim.house()?;
 
         let mut results = results.get();
@@ -93,7 +112,8 @@ impl vat::Server for Vat {
         let found = self.look_up(&house, sturdy_ref, None, Shown::Claim).await?;
         let secret = Secret::from_seed(&seed, grant::claimed(found.id), &key);
         let claiming = Claiming { claim: found.grant, verifier: secret.verifier(&key) };
-        let grant = house.engine.claim(claiming).answer().await.map_err(to_wire)?;
+        let exchanged = house.engine.claim(claiming).answer().await;
+        let grant = self.used(&house, found.grant, exchanged).await?;
         results.get().set_ref(SturdyRef { address, grant, secret }.reveal().as_str());
         Ok(())
     }

@@ -375,7 +375,9 @@ pub fn prunable(
         None => 0,
         Some(before_ms) => first_since(read, before_ms, oldest, newest)?.saturating_sub(1),
     };
-    let by_number = entries_max.map_or(0, |max| newest.saturating_sub(max));
+    // Not for one entry too many: what tells of letting go is one itself.
+    let is_worth_it = |max: &u64| newest.saturating_sub(oldest) > max + max / 16 + 1;
+    let by_number = entries_max.filter(is_worth_it).map_or(0, |max| newest.saturating_sub(max));
     // The newest one stays: the chain goes on from it.
     let through = by_age.max(by_number).min(newest.saturating_sub(1));
     Ok((through >= oldest).then_some((oldest, through)))
@@ -392,10 +394,13 @@ pub fn prune(tx: &Tx<'_>, through: u64) -> Result<Option<Entry>, StoreError> {
              FROM audit WHERE number <= ?1",
         )?
         .query_row((sql_int(through), Kind::Pruned as u16), |row| row.get(0))?;
+    // What goes now may tell of no ops at all; then it is as it was.
+    let before = last_pruned(tx)?.map_or(0, |pruned| pruned.position);
+    let covered = before.max(from_sql_int(covered.unwrap_or(0)));
     tx.conn.prepare_cached("DELETE FROM audit WHERE number <= ?")?.execute([sql_int(through)])?;
     Ok(Some(Entry {
         count: through,
-        position: from_sql_int(covered.unwrap_or(0)),
+        position: covered,
         digest: hash.to_vec(),
         ..Entry::new(Kind::Pruned)
     }))

@@ -4,6 +4,8 @@
 
 use super::receipts::decoded;
 use super::{Read, StoreError, from_sql_int};
+use crate::model::grant::claimed;
+use crate::model::ids::{GrantId, GrantKey};
 use crate::model::ledger::Decision;
 
 /// What a check has found.
@@ -186,6 +188,12 @@ pub fn grants(read: &Read<'_>) -> Found {
             "grant {} of depth {} was derived from none",
         ),
         (
+            "SELECT id, depth FROM grants WHERE parent IS NULL
+             AND created_at_ms > (SELECT at_ms FROM audit ORDER BY number LIMIT 1)
+             AND id NOT IN (SELECT subject FROM audit WHERE kind = 10 AND subject IS NOT NULL)",
+            "grant {} of depth {} is the operator's, and the audit trail does not know it",
+        ),
+        (
             "SELECT granted, delegations.end FROM delegations JOIN grants ON grants.id = granted
              WHERE (delegations.end = 0) = (revoked_at_ms IS NOT NULL)",
             "grant {} and its delegation, which stands at {}, do not end together",
@@ -215,8 +223,29 @@ pub fn grants(read: &Read<'_>) -> Found {
     Ok(found)
 }
 
+/// Grants that were derived from another one, though the history tells of nobody who did.
+pub fn unmade_grants(
+    read: &Read<'_>,
+    made: impl Fn(GrantId) -> bool,
+) -> Result<Vec<String>, StoreError> {
+    let mut query = read.conn.prepare(
+        "SELECT grants.id, grants.public_id, above.public_id, above.claim
+         FROM grants JOIN grants AS above ON above.id = grants.parent",
+    )?;
+    let mut rows = query.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, above) = (GrantId(row.get(1)?), GrantId(row.get(2)?));
+        let exchanged = row.get(3)? && claimed(above) == id;
+        if !exchanged && !made(id) {
+            found.push(format!("grant {} was made by nobody", row.get::<_, i64>(0)?));
+        }
+    }
+    Ok(found)
+}
+
 fn grant_of(read: &Read<'_>, id: i64) -> Result<Option<super::grants::Grant>, StoreError> {
-    super::grants::get(read, crate::model::ids::GrantKey(id))
+    super::grants::get(read, GrantKey(id))
 }
 
 /// Whether every result that was not acknowledged is kept, can be read, and is true.

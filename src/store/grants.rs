@@ -2,7 +2,7 @@
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::model::caveats::Caveats;
-use crate::model::grant::{Authority, Fallen};
+use crate::model::grant::{Authority, Fallen, claimed};
 use crate::model::ids::{Cursor, GrantId, GrantKey, LogId};
 use crate::model::infos::{Author, ObjectKind};
 use crate::model::page::{Page, Paged};
@@ -322,7 +322,7 @@ impl Authors {
             .conn
             .prepare_cached("SELECT public_id, actor, parent, claim FROM grants WHERE id = ?")?;
         let mut author = Author { grant: GrantId([0; 16]), actors: Vec::new() };
-        let mut next = Some(key.0);
+        let (mut next, mut below) = (Some(key.0), GrantId([0; 16]));
         while let Some(at) = next {
             let (id, actor, parent, claim): ([u8; 16], String, Option<i64>, bool) = above
                 .query_row([at], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
@@ -330,10 +330,11 @@ impl Authors {
                 author.grant = GrantId(id);
             }
             // What was exchanged for a claim is the same actor's.
-            if !actor.is_empty() && (!claim || at == key.0) {
+            let exchanged = claim && claimed(GrantId(id)) == below;
+            if !actor.is_empty() && !exchanged {
                 author.actors.push(actor);
             }
-            next = parent;
+            (next, below) = (parent, GrantId(id));
         }
         let author = Arc::new(author);
         self.0.insert(key, author.clone());
@@ -354,16 +355,12 @@ pub fn stems_from(read: &Read<'_>, key: GrantKey, from: GrantKey) -> Result<bool
     Ok(false)
 }
 
-/// The claim a grant was exchanged for, if it was.
-pub fn claim_behind(read: &Read<'_>, key: GrantKey) -> Result<Option<GrantKey>, StoreError> {
-    Ok(read
-        .conn
-        .prepare_cached(
-            "SELECT above.id FROM grants JOIN grants AS above ON above.id = grants.parent
-             WHERE grants.id = ? AND above.claim",
-        )?
-        .query_row([key.0], |row| row.get(0).map(GrantKey))
-        .optional()?)
+/// The claim a grant was exchanged for, if it was. Others may have been derived from the claim while it was
+/// held.
+pub fn claim_behind(read: &Read<'_>, key: GrantKey) -> Result<Option<Grant>, StoreError> {
+    let Some(grant) = get(read, key)? else { return Ok(None) };
+    let Some(parent) = grant.parent else { return Ok(None) };
+    Ok(get(read, parent)?.filter(|above| above.claim && claimed(above.id) == grant.id))
 }
 
 /// Takes a grant back with everything derived from it; those that were still in force.

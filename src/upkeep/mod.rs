@@ -10,9 +10,11 @@ pub mod leases;
 pub mod rebuild;
 pub mod verify;
 
+use crate::model::ids::GrantId;
 use crate::ops::{Place, Said};
 use crate::store::data_dir::{DataDir, DataDirError};
 use crate::store::{self, Store, StoreError, Tx, logs, meta, ops};
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -82,12 +84,15 @@ struct Replayed {
     odd: Vec<String>,
     /// Grants that are not what the history says of them.
     grants: Vec<String>,
+    /// Grants the history says were made.
+    made: HashSet<GrantId>,
 }
 
 /// Makes what follows from the whole history, in the order in which it happened. `tell` hears how many ops
 /// are done.
 fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<Replayed, StoreError> {
-    let mut replayed = Replayed { ops: 0, odd: Vec::new(), grants: Vec::new() };
+    let mut replayed =
+        Replayed { ops: 0, odd: Vec::new(), grants: Vec::new(), made: HashSet::new() };
     let floors = logs::floors(tx)?;
     ops::each(tx, |op| {
         let said = Said::read(op.op_id, op.kind, op.version, op.payload)?;
@@ -107,6 +112,7 @@ fn replay(tx: &Tx<'_>, mut tell: impl FnMut(u64)) -> Result<Replayed, StoreError
             ));
         }
         replayed.grants.extend(said.contradicted(tx)?);
+        replayed.made.extend(said.made_grant());
         said.replay(tx, place)?;
         replayed.ops += 1;
         tell(replayed.ops);

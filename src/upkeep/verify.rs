@@ -101,8 +101,9 @@ fn projections(
     };
     let mut grants = Vec::new();
     match replay(look, |done| tell(Step::Replayed(done, all))) {
-        Ok(Replayed { ops, mut odd, grants: told }) => {
+        Ok(Replayed { ops, mut odd, grants: told, made }) => {
             grants = told;
+            grants.extend(check::unmade_grants(look, |grant| made.contains(&grant))?);
             checked.looked_at = ops;
             checked.problem_count = odd.len() as u64;
             odd.truncate(SHOWN_MAX);

@@ -166,7 +166,7 @@ fn whoever_goes_on_showing_wrong_refs_waits_longer_each_time() {
             assert_eq!(code(&failure(request.send().promise).await), "ref-refused");
             begun.elapsed().as_millis() as u64
         };
-        for _ in 1..bowline::limits::WRONG_REFS_FREE {
+        for _ in 0..bowline::limits::WRONG_REFS_FREE {
             show().await;
         }
         let pause_ms = bowline::limits::WRONG_REF_PAUSE_MS;

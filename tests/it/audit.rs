@@ -3,7 +3,7 @@
 
 use crate::delegation::delegate;
 use crate::feed::put;
-use crate::grants::{all, as_object, attenuate, made, only, revoke, save};
+use crate::grants::{as_object, attenuate, made, only, revoke, save};
 use crate::support::*;
 use bowline::model::sturdy_ref::{Secret, SturdyRef};
 use bowline::wire::audit_capnp::{AuditKind, audit_filter};
@@ -333,7 +333,10 @@ fn with_trail() -> (tempfile::TempDir, String) {
         let (_, session) = made(&root(&server).await);
         let mut producer = Producer::new();
         for n in 0..10 {
-            let (held, grant) = attenuate(&session, &mut producer, all).await.unwrap();
+            // For ever, in as many words.
+            let ever =
+                |mut narrowing: narrowing::Builder<'_>| narrowing.set_expires_at_ms(u64::MAX);
+            let (held, grant) = attenuate(&session, &mut producer, ever).await.unwrap();
             put(&held, &mut producer, &[&format!("m{n}"), &format!("n{n}")]).await;
             revoke(&session, &mut producer, &grant).await.unwrap();
         }
@@ -390,6 +393,10 @@ fn whatever_is_changed_afterwards_is_noticed() {
         "UPDATE grants SET rights = 1 WHERE id = (SELECT max(id) FROM grants)",
         "UPDATE grants SET revoked_at_ms = NULL WHERE id = (SELECT max(id) FROM grants)",
         "UPDATE grants SET public_id = randomblob(16) WHERE id = (SELECT max(id) FROM grants)",
+        "INSERT INTO grants (public_id, verifier, object_kind, object_log, rights, label, created_at_ms, parent, depth)
+         SELECT randomblob(16), zeroblob(32), 0, 1, 255, '', 1, id, 1 FROM grants WHERE parent IS NULL",
+        "INSERT INTO grants (public_id, verifier, object_kind, object_log, rights, label, created_at_ms)
+         VALUES (randomblob(16), zeroblob(32), 0, 1, 255, '', 9000000000000)",
     ] {
         let copy = tempfile::tempdir().unwrap();
         std::fs::write(copy.path().join("bowline.db"), &whole).unwrap();
@@ -450,6 +457,19 @@ fn old_entries_go_by_policy_and_the_chain_stays_whole() {
     assert!(compact("audit_entries_max=3") > 0);
     let (code, text) = audit(dir.path(), &["--verify"]);
     assert_eq!(code, Some(0), "{text}");
+    // Entries that tell of no ops, and nothing else.
+    let flags = ["--limit", "audit_entries_max=0"];
+    for _ in 0..3 {
+        drop(Server::start_in(dir.path(), &flags, &[]));
+    }
+    assert!(compact("audit_entries_max=1") > 0);
+    drop(Server::start_in(dir.path(), &flags, &[]));
+    drop(Server::start_in(dir.path(), &flags, &[]));
+    drop(Server::start_in(dir.path(), &flags, &[]));
+    assert!(compact("audit_entries_max=1") > 0);
+    let (code, text) = audit(dir.path(), &["--verify"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(compact("audit_entries_max=1"), 0, "it does not go on for ever");
     // By age: everything but the newest is older than a millisecond by now.
     std::thread::sleep(std::time::Duration::from_millis(5));
     assert!(compact("audit_age_ms_max=1") > 0);

@@ -275,6 +275,19 @@ fn a_sealed_ref_is_worth_nothing_without_the_actors_own() {
         let exchanged = answer.get().unwrap().get_ref().unwrap().to_string().unwrap();
         assert_eq!(show(&vat, &exchanged, "").await, no);
         assert_eq!(show(&vat, &exchanged, &by_owner).await, Ok(()));
+        // And a ref of one's own that came as a claim is one's own.
+        let (claim, _) = save(&maker, &mut of_session, |mut narrowing| {
+            narrowing.set_actor("ada");
+            narrowing.set_claim(true);
+        })
+        .await
+        .unwrap();
+        let mut request = vat.claim_request();
+        request.get().set_ref(claim.as_str());
+        request.get().set_seed(&[9; 32]);
+        let answer = request.send().promise.await.unwrap();
+        let own = answer.get().unwrap().get_ref().unwrap().to_string().unwrap();
+        assert_eq!(show(&vat, &sealed_ref, &own).await, Ok(()));
     });
 }
 

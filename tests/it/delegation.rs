@@ -143,7 +143,8 @@ fn a_delegate_works_in_a_child_session_and_its_completion_reaches_the_delegators
         find.send().pipeline.get_session().info_request().send().promise.await.unwrap();
 
         assert_eq!(listed(&session).await, ["helper Running "]);
-        let error = complete(&held, &mut delegates, &"x".repeat(RESULT_BYTES_MAX + 1)).await;
+        let long = "x".repeat(RESULT_BYTES_MAX + 1);
+        let error = complete(&held, &mut delegates.clone(), &long).await;
         assert_eq!(code(&error.unwrap_err()), "op-too-large");
         complete(&held, &mut delegates, "found it").await.unwrap();
         assert_eq!(listed(&session).await, ["helper Completed found it"]);
@@ -337,7 +338,20 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         assert_eq!(dead(&four.delegate).await, "expired");
-        let want = ["one Revoked ", "two Revoked ", "three Revoked ", "four Expired "];
+        // And if its ref is not used in time.
+        let soon_ms = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 500;
+        delegate(&session, &mut producer, |draft| {
+            let mut narrowing = draft.init_narrowing();
+            narrowing.set_actor("unused");
+            narrowing.set_expires_if_unused_at_ms(soon_ms);
+        })
+        .await
+        .unwrap();
+        while events(&ears).iter().filter(|line| line.starts_with("over Expired")).count() < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let want =
+            ["one Revoked ", "two Revoked ", "three Revoked ", "four Expired ", "unused Expired "];
         assert_eq!(listed(&session).await, want);
 
         // Failing is an end like another one.
@@ -422,6 +436,18 @@ fn a_delegation_handed_over_as_a_claim_is_kept_and_completed_by_who_exchanged_it
         .await
         .unwrap();
         let vat = connect(&server).await;
+        // What is derived from it is no delegate, whatever it was derived from.
+        let named = |mut narrowing: narrowing::Builder<'_>| narrowing.set_actor("eve");
+        let (eve, _) =
+            crate::grants::attenuate(&done.delegate, &mut Producer::new(), named).await.unwrap();
+        let error = complete(&eve, &mut Producer::new(), "").await.unwrap_err();
+        assert_eq!(code(&error), "delegation-not-found");
+        put(&eve, &mut Producer::new(), &["by-eve"]).await;
+        let answer = done.session.messages_request().send().promise.await.unwrap();
+        let message = answer.get().unwrap().get_messages().unwrap().get(0);
+        let actors = message.get_author().unwrap().get_actors().unwrap();
+        let actors: Vec<_> = actors.iter().map(|it| it.unwrap().to_string().unwrap()).collect();
+        assert_eq!(actors, ["eve", "helper"]);
         let mut request = vat.claim_request();
         request.get().set_ref(done.sturdy_ref.as_str());
         request.get().set_seed(&[1; 32]);
@@ -431,7 +457,7 @@ fn a_delegation_handed_over_as_a_claim_is_kept_and_completed_by_who_exchanged_it
         held.heartbeat_request().send().promise.await.unwrap();
         put(&held, &mut Producer::new(), &["m"]).await;
         let answer = held.messages_request().send().promise.await.unwrap();
-        let message = answer.get().unwrap().get_messages().unwrap().get(0);
+        let message = answer.get().unwrap().get_messages().unwrap().get(1);
         let actors = message.get_author().unwrap().get_actors().unwrap();
         assert_eq!(actors.len(), 1, "the same actor once");
         complete(&held, &mut Producer::new(), "done").await.unwrap();
@@ -458,6 +484,9 @@ fn who_is_no_delegate_leaves_no_trace_by_completing() {
         for _ in 0..5 {
             let error = complete(&reader, &mut Producer::new(), "x").await.unwrap_err();
             assert_eq!(code(&error), "delegation-not-found");
+            let long = "x".repeat(RESULT_BYTES_MAX + 1);
+            let error = complete(&reader, &mut Producer::new(), &long).await.unwrap_err();
+            assert_eq!(code(&error), "op-too-large");
         }
         assert_eq!(producers(), before);
     });

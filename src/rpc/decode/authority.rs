@@ -7,6 +7,7 @@ use crate::limits::CAVEAT_ITEMS_MAX;
 use crate::model::caveats::Caveats;
 use crate::model::delegation::Lease;
 use crate::model::grant::{self, Held, Narrowing};
+use crate::model::history::FOR_EVER;
 use crate::model::ids::{GrantId, LogId, MessageId, OpId, ShareId};
 use crate::model::infos::SessionKey;
 use crate::model::ledger::BatchHeader;
@@ -117,11 +118,10 @@ pub(in crate::rpc) fn complete(
     let params = params?;
     let single = Single::read(params.get_op()?)?;
     let (failed, result) = (params.get_failed(), params.get_result()?.to_str()?);
-    let action = CompleteDelegation::new(failed, result)
-        .map(Action::CompleteDelegation)
-        .map_err(Refused::from);
+    // What is wrong with it fails the call: only a delegate's op may leave a trace.
+    let action = Action::CompleteDelegation(CompleteDelegation::new(failed, result)?);
     let method: &[u8] = if failed { b"fail" } else { b"complete" };
-    Ok(single.op_with(&delimited(result), method, action))
+    Ok(single.op_with(&delimited(result), method, Ok(action)))
 }
 
 /// `Session.share`. The secret comes back beside the op, and is nowhere in it.
@@ -276,17 +276,22 @@ fn narrowing(
         only_own: wish.get_only_own_messages(),
     };
     let narrowing = Narrowing {
-        unused_until_ms: given(wish.get_expires_if_unused_at_ms()),
+        unused_until_ms: time(wish.get_expires_if_unused_at_ms()),
         sealed_to: wish.get_sealed_to()?.to_str()?.to_owned(),
         caveats,
         rights: rights.map(|rights| rights.into_iter().collect()),
-        expires_at_ms: given(wish.get_expires_at_ms()),
+        expires_at_ms: time(wish.get_expires_at_ms()),
         uses_max: Some(wish.get_uses_max()).filter(|uses| *uses > 0),
         claim: wish.get_claim(),
         label: wish.get_label()?.to_str()?.to_owned(),
         actor: wish.get_actor()?.to_str()?.to_owned(),
     };
     Ok(narrowing.check().map_err(Refused::from))
+}
+
+/// A time of which 0 says nothing. The store's numbers end in the year 292 million.
+fn time(at_ms: u64) -> Option<u64> {
+    given(at_ms.min(FOR_EVER))
 }
 
 fn right_of(right: grant_capnp::Right) -> Right {
