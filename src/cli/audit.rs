@@ -266,7 +266,9 @@ fn as_line(told: &Told) -> String {
     };
     let mut line =
         format!("{:>8}  {}  {:<22} {who}{object}", told.number, utc(entry.at_ms), word(told));
-    if let Some(subject) = told.subject {
+    // A ref that is redeemed is the grant's own.
+    let own = told.author.as_ref().map(|author| author.grant);
+    if let Some(subject) = told.subject.filter(|subject| Some(*subject) != own) {
         line.push_str(&format!("  grant {subject}"));
     }
     if !entry.code.is_empty() {

@@ -202,15 +202,21 @@ pub struct Derived {
 
 /// A page of everything derived from a grant, in the order it was made.
 pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Derived>, StoreError> {
-    // A grant is always made after the one it is derived from.
+    // All there are stem from the operator's own, so nobody need look which: a page costs what is on it.
+    let of_operator = get(read, from)?.is_some_and(|grant| grant.parent.is_none());
+    let below = match of_operator {
+        true => "SELECT id FROM grants WHERE parent IS NOT NULL AND ?1 = ?1",
+        false => {
+            "SELECT id FROM grants WHERE parent = ?1
+             UNION ALL SELECT grants.id FROM grants JOIN below ON grants.parent = below.id"
+        }
+    };
     let (order, bound) = match page.newest_first() {
         false => ("ORDER BY grants.id", "grants.id >= ?2"),
         true => ("ORDER BY grants.id DESC", "grants.id <= ?2"),
     };
     let mut query = read.conn.prepare_cached(&format!(
-        "WITH RECURSIVE below (id) AS (
-           SELECT id FROM grants WHERE parent = ?1
-           UNION ALL SELECT grants.id FROM grants JOIN below ON grants.parent = below.id)
+        "WITH RECURSIVE below (id) AS ({below})
          SELECT {COLUMNS},
            (SELECT public_id FROM grants AS above WHERE above.id = grants.parent),
            coalesce((SELECT sessions.id FROM sessions WHERE sessions.log = object_log),
