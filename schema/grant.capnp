@@ -43,9 +43,10 @@ interface Object {
   # Needs `delegate`. Safe to repeat: the repeat returns the same ref.
   # Fails with: `not-permitted`, `narrowing-malformed`, `too-deep`, `too-many-grants`.
 
-  grants @3 (page :Bowline.Page) -> (grants :List(GrantInfo), end :Bowline.PageEnd);
+  grants @3 (page :Bowline.Page, objectId :Text) -> (grants :List(GrantInfo), end :Bowline.PageEnd);
   # Every grant ever derived from the one this object is held under, through any object, in the order they
-  # were made; without secrets. `page.after` is a grant's `number`. Needs `delegate`. Safe to repeat.
+  # were made; without secrets. `objectId`: only those for the project, session or share with this id, see
+  # `Description`; empty for all. `page.after` is a grant's `number`. Needs `delegate`. Safe to repeat.
 
   revoke @4 (op :Bowline.OpHeader, grant :Data) -> (cut :UInt64);
   # Takes a grant back, with everything derived from it, and tells how many grants that cut: 0 if it was

@@ -139,9 +139,14 @@ impl Readers {
         .await
     }
 
-    /// A page of everything derived from a grant.
-    pub async fn grants(&self, from: GrantKey, page: Page) -> Result<Paged<Derived>, QueryError> {
-        self.ask(move |read| Ok(store::grants::derived(read, from, page)?)).await
+    /// A page of everything derived from a grant, for any object or for one.
+    pub async fn grants(
+        &self,
+        from: GrantKey,
+        object_id: String,
+        page: Page,
+    ) -> Result<Paged<Derived>, QueryError> {
+        self.ask(move |read| Ok(store::grants::derived(read, from, &object_id, page)?)).await
     }
 
     /// Which ops of a page were written under a grant or those derived from it, or take away what was.

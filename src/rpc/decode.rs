@@ -6,8 +6,8 @@
 mod authority;
 
 pub(super) use authority::{
-    attenuate, audit, bump_epoch, complete, delegate, revoke, revoke_actor, rotate, save, share,
-    unpublish,
+    attenuate, audit, bump_epoch, complete, delegate, grants, revoke, revoke_actor, rotate, save,
+    share, unpublish,
 };
 
 use crate::limits::{BATCH_OPS_MAX, DEPENDENCIES_MAX, PARTS_MAX};

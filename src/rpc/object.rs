@@ -147,13 +147,13 @@ impl<T: Object> object::Server for T {
         params: object::GrantsParams,
         mut results: object::GrantsResults,
     ) -> capnp::Result<()> {
-        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let (page, object_id) = decode::grants(params.get()).map_err(to_wire)?;
         drop(params);
         let claim = self.claim();
         let _turn = claim.turn().await;
         claim.order().settled().await;
         let house = claim.require(Right::Delegate)?;
-        let found = claim.ask(house.readers.grants(claim.grant(), page)).await?;
+        let found = claim.ask(house.readers.grants(claim.grant(), object_id, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_grants(found.items.len() as u32);

@@ -200,8 +200,14 @@ pub struct Derived {
     pub object_id: String,
 }
 
-/// A page of everything derived from a grant, in the order it was made.
-pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Derived>, StoreError> {
+/// A page of everything derived from a grant, in the order it was made; only what is for one object, if that
+/// is named.
+pub fn derived(
+    read: &Read<'_>,
+    from: GrantKey,
+    object_id: &str,
+    page: Page,
+) -> Result<Paged<Derived>, StoreError> {
     // All there are stem from the operator's own, so nobody need look which: a page costs what is on it.
     let of_operator = get(read, from)?.is_some_and(|grant| grant.parent.is_none());
     let below = match of_operator {
@@ -209,6 +215,13 @@ pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Deri
         false => {
             "SELECT id FROM grants WHERE parent = ?1
              UNION ALL SELECT grants.id FROM grants JOIN below ON grants.parent = below.id"
+        }
+    };
+    let of_object = match object_id.is_empty() {
+        true => "?4 = ''",
+        false => {
+            "object_log IN (SELECT log FROM sessions WHERE id = ?4
+               UNION ALL SELECT log FROM projects WHERE id = ?4 UNION ALL SELECT log FROM shares WHERE id = ?4)"
         }
     };
     let (order, bound) = match page.newest_first() {
@@ -222,9 +235,9 @@ pub fn derived(read: &Read<'_>, from: GrantKey, page: Page) -> Result<Paged<Deri
            coalesce((SELECT sessions.id FROM sessions WHERE sessions.log = object_log),
                     (SELECT projects.id FROM projects WHERE projects.log = object_log),
                     (SELECT shares.id FROM shares WHERE shares.log = object_log), '')
-         FROM below JOIN grants ON grants.id = below.id WHERE {bound} {order} LIMIT ?3"
+         FROM below JOIN grants ON grants.id = below.id WHERE {bound} AND {of_object} {order} LIMIT ?3"
     ))?;
-    let mut rows = query.query((from.0, page.bound(), page.limit() + 1))?;
+    let mut rows = query.query((from.0, page.bound(), page.limit() + 1, object_id))?;
     super::paged(
         &mut rows,
         page,
@@ -521,7 +534,7 @@ mod tests {
         let b = make(6, Some(a));
         assert!(stems_from(&tx, b, top).unwrap() && stems_from(&tx, b, b).unwrap());
         assert!(!stems_from(&tx, a, b).unwrap() && !stems_from(&tx, b, c).unwrap());
-        let page = |limit| derived(&tx, top, Page::new(0, limit, false)).unwrap();
+        let page = |limit| derived(&tx, top, "", Page::new(0, limit, false)).unwrap();
         let keys: Vec<_> = page(10).items.iter().map(|it| (it.grant.key, it.parent.0[0])).collect();
         assert_eq!(keys, [(a, 3), (c, 3), (b, 5)]);
         assert!(page(2).more && !page(3).more);

@@ -447,12 +447,12 @@ fn to_a_stranger_all_dead_refs_are_alike() {
             .await
             .unwrap();
         let (expired, _) = save(&session, &mut producer, |mut n| {
-            n.set_expires_at_ms(now_ms + 700);
+            n.set_expires_at_ms(now_ms + 3_000);
         })
         .await
         .unwrap();
         let (unused, _) = save(&session, &mut producer, |mut n| {
-            n.set_expires_if_unused_at_ms(now_ms + 700);
+            n.set_expires_if_unused_at_ms(now_ms + 3_000);
         })
         .await
         .unwrap();
@@ -472,7 +472,7 @@ fn to_a_stranger_all_dead_refs_are_alike() {
         let mut request = as_object(&other).bump_epoch_request();
         of_other.header(request.get().init_op());
         request.send().promise.await.unwrap();
-        while std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 <= now_ms + 700 {
+        while std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 <= now_ms + 3_000 {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         let table = [

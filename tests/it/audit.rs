@@ -447,14 +447,27 @@ fn old_entries_go_by_policy_and_the_chain_stays_whole() {
     assert!(text.contains("let go of by policy"), "{text}");
     let output = command(dir.path()).args(["verify", "--data"]).arg(dir.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    // It goes on from there, and again.
-    let server = Server::start_in(dir.path(), &["--limit", "history_sweep_ms=100"], &[]);
+    // It goes on from there, and again; and a running server does it by itself.
+    let flags = ["--limit", "history_sweep_ms=1000", "--limit", "audit_entries_max=4"];
+    let server = Server::start_in(dir.path(), &flags, &[]);
     local(async {
-        let session = fresh_session(&root(&server).await);
-        put(&session, &mut Producer::new(), &["more"]).await;
+        let root = root(&server).await;
+        let session = fresh_session(&root);
+        for n in 0..6 {
+            put(&session, &mut Producer::new(), &[&format!("more{n}")]).await;
+        }
+        let pruned = |mut filter: audit_filter::Builder<'_>| {
+            filter.reborrow().init_kinds(1).set(0, AuditKind::Pruned);
+        };
+        let before = look(&root, pruned).await.last().map_or(0, |seen| seen.number);
+        while look(&root, pruned).await.last().is_none_or(|seen| seen.number == before) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
     });
     server.kill_9();
-    assert!(compact("audit_entries_max=3") > 0);
+    let (code, text) = audit(dir.path(), &["--verify"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(compact("audit_entries_max=1") > 0);
     let (code, text) = audit(dir.path(), &["--verify"]);
     assert_eq!(code, Some(0), "{text}");
     // Entries that tell of no ops, and nothing else.

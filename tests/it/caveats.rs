@@ -295,7 +295,7 @@ fn a_sealed_ref_is_worth_nothing_without_the_actors_own() {
 fn a_ref_that_nobody_uses_in_time_is_dead_and_one_that_was_used_lives() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start_in(dir.path(), &[], &[]);
-    let soon_ms = now_ms() + 4_000;
+    let soon_ms = now_ms() + 6_000;
     let (used, unused, claimed) = local(async {
         let (_, session) = made(&root(&server).await);
         let mut producer = Producer::new();

@@ -323,7 +323,7 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
         request.send().promise.await.unwrap();
         assert_eq!(dead(&three.delegate).await, "epoch-stale");
         // By itself, at a time.
-        let soon_ms = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 1_000;
+        let soon_ms = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 2_500;
         let four = delegate(&session, &mut producer, |draft| {
             let mut narrowing = draft.init_narrowing();
             narrowing.set_actor("four");
@@ -339,7 +339,7 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
         }
         assert_eq!(dead(&four.delegate).await, "expired");
         // And if its ref is not used in time.
-        let soon_ms = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 500;
+        let soon_ms = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 2_500;
         delegate(&session, &mut producer, |draft| {
             let mut narrowing = draft.init_narrowing();
             narrowing.set_actor("unused");

@@ -23,6 +23,9 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// What some refs are made from; to be looked for in places where it must not be.
+const SEED: [u8; 32] = [0xa7; 32];
+
 #[test]
 fn mistakes_are_explained_and_have_an_exit_code() {
     let home = tempfile::tempdir().unwrap();
@@ -152,7 +155,7 @@ fn the_root_capability_is_the_owners_and_never_in_the_log() {
 
     // Use it, and misuse it: neither may put the secret into the log.
     let address = said.split("tcp:").nth(1).unwrap().split_whitespace().next().unwrap();
-    local(async {
+    let refs = local(async {
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let (reader, writer) = stream.into_split();
         let vat = client(reader, writer);
@@ -161,14 +164,45 @@ fn the_root_capability_is_the_owners_and_never_in_the_log() {
         let mut request = vat.redeem_request();
         request.get().set_ref(&root_ref.trim()[..root_ref.len() - 3]);
         failure(request.send().promise).await;
+        // Every way to make a ref, each with a seed of its own.
+        let (_, session) = crate::grants::made(&root);
+        let mut producer = Producer::new();
+        let all = crate::grants::all;
+        let (saved, _) = crate::grants::save(&session, &mut producer, all).await.unwrap();
+        let claim = |mut narrowing: bowline::wire::grant_capnp::narrowing::Builder<'_>| {
+            narrowing.set_claim(true);
+        };
+        let (claim, _) = crate::grants::save(&session, &mut producer, claim).await.unwrap();
+        let mut request = vat.claim_request();
+        request.get().set_ref(claim.as_str());
+        request.get().set_seed(&SEED);
+        let answer = request.send().promise.await.unwrap();
+        let exchanged = answer.get().unwrap().get_ref().unwrap().to_string().unwrap();
+        let delegated = crate::delegation::delegate(&session, &mut producer, |_| ()).await.unwrap();
+        let (_, shared, _) = crate::shares::publish(&session, &mut producer, |_| ()).await.unwrap();
+        let mut request = root.rotate_request();
+        Producer::new().header(request.get().init_op());
+        request.get().set_seed(&SEED);
+        let answer = request.send().promise.await.unwrap();
+        let rotated = answer.get().unwrap().get_ref().unwrap().to_string().unwrap();
+        for sturdy_ref in [&saved, &claim, &rotated] {
+            let mut request = vat.redeem_request();
+            request.get().set_ref(sturdy_ref.as_str());
+            let _ = request.send().promise.await;
+        }
+        [root_ref.clone(), saved, claim, exchanged, delegated.sturdy_ref, shared, rotated]
     });
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
     let output = child.wait_with_output().unwrap();
     let log = stderr(&output) + &said;
-    let secret = root_ref.trim().split("bwl1_").nth(1).unwrap();
     assert!(log.len() > 100, "there is a log to look at");
-    assert!(!log.contains(&secret[..8]), "the secret is in the log");
+    for sturdy_ref in refs {
+        let secret = sturdy_ref.trim().split("bwl1_").nth(1).unwrap();
+        assert!(!log.contains(&secret[..8]), "a secret is in the log");
+    }
+    let seed = data_encoding::HEXLOWER.encode(&SEED);
+    assert!(!log.contains(&seed[..16]) && !log.contains(&format!("{:?}", &SEED[..4])[1..10]));
     assert!(!data.join("bowline.sock").exists(), "an orderly end takes the socket away");
 }
 

@@ -402,6 +402,14 @@ fn the_owner_lists_and_ends_every_share_without_its_secret_also_when_the_session
         let error = publish_again(&share, &mut of_share).await;
         assert_eq!(code(&error), "share-ended", "no new ref for what is over");
 
+        // What was handed out for it, and for nothing else.
+        let mut request = as_object(&session).grants_request();
+        request.get().set_object_id(second.as_str());
+        let answer = request.send().promise.await.unwrap();
+        let grants = answer.get().unwrap().get_grants().unwrap();
+        assert_eq!(grants.len(), 1);
+        assert_eq!(grants.get(0).get_object_id().unwrap().to_str().unwrap(), second);
+
         // Another project's are not found through this one.
         let elsewhere =
             open_project(&root, &mut Producer::new(), "/elsewhere").pipeline.get_project();
@@ -461,7 +469,7 @@ fn a_share_ends_with_the_grant_it_was_made_under_and_at_its_own_time() {
         let cut = crate::grants::revoke(&session, &mut producer, &grant).await.unwrap();
         assert_eq!(cut, 2);
         assert_eq!(code(&read(&guest, false).await.unwrap_err()), "revoked");
-        let soon_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 1_500;
+        let soon_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 5_000;
         let (_, short, _) = publish(&session, &mut producer, |draft| {
             let mut narrowing = draft.init_narrowing();
             narrowing.set_expires_at_ms(soon_ms);

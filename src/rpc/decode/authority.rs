@@ -199,6 +199,14 @@ fn delimited(text: &str) -> Vec<u8> {
     sent
 }
 
+/// `Object.grants`.
+pub(in crate::rpc) fn grants(
+    params: Read<object::grants_params::Reader<'_>>,
+) -> Result<(Page, String), Malformed> {
+    let params = params?;
+    Ok((page(params.get_page())?, params.get_object_id()?.to_str()?.to_owned()))
+}
+
 /// `Object.revoke`.
 pub(in crate::rpc) fn revoke(
     params: Read<object::revoke_params::Reader<'_>>,
