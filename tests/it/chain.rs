@@ -368,3 +368,16 @@ fn a_repeat_gets_the_first_answer_over_any_connection_and_after_a_restart() {
         assert_eq!(texts(&session, 0).await, ["a", "b", "c"]);
     });
 }
+
+#[test]
+fn a_server_tells_who_it_is_and_what_time_it_goes_by() {
+    let server = Server::start();
+    local(async {
+        let now_ms = || std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+        let before_ms = now_ms();
+        let answer = connect(&server).await.hello_request().send().promise.await.unwrap();
+        let told = answer.get().unwrap().get_server().unwrap();
+        assert!((before_ms..=now_ms()).contains(&told.get_now_ms()));
+        assert_eq!((told.get_incarnation(), told.get_realm().unwrap().len()), (1, 16));
+    });
+}

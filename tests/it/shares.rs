@@ -250,8 +250,16 @@ fn ops_come_in_through_a_share_once_and_a_reconnect_continues_at_the_same_cursor
         let (_, session) = made(&root(&server).await);
         let mut producer = Producer::new();
         put(&session, &mut producer, &["mine"]).await;
-        let (_, sturdy_ref, _) =
+        let again = producer.clone();
+        let (_, sturdy_ref, grant) =
             publish(&session, &mut producer, |mut draft| draft.set_append(true)).await.unwrap();
+        // The answer was lost: the repeat returns the same, and publishes nothing twice.
+        let repeat =
+            publish(&session, &mut again.clone(), |mut draft| draft.set_append(true)).await;
+        let (_, same_ref, same_grant) = repeat.unwrap();
+        assert_eq!((same_ref, same_grant), (sturdy_ref.clone(), grant));
+        let answer = session.shares_request().send().promise.await.unwrap();
+        assert_eq!(answer.get().unwrap().get_shares().unwrap().len(), 1);
         let guest = as_share(&server, &sturdy_ref).await;
         assert_eq!(add(&guest, &mut guests, said("guest")).await.unwrap(), "applied");
         let remove =
