@@ -197,25 +197,23 @@ fn published(tx: &Tx<'_>, object: LogId, log: LogId) -> Result<(), Failed> {
     if object == log {
         return Ok(());
     }
-    match store::shares::terms(tx, object)? {
-        Some(terms) if !terms.open => Err(Refusal::Op(ShareEnded.into()).into()),
+    match store::shares::terms(tx, object)?.filter(|terms| terms.open) {
+        None => Err(Refusal::Op(ShareEnded.into()).into()),
         Some(terms) if !terms.append => Err(Refusal::Op(ReadOnlyShare.into()).into()),
         Some(_) => Ok(()),
-        None => Err(Refusal::Op(ShareEnded.into()).into()),
     }
 }
 
 /// Guests of a share have a part of the places, so that they cannot take the owner's.
 fn room_for_producer(tx: &Tx<'_>, state: &LogState, share: Option<LogId>) -> Result<(), Failed> {
-    let (guests, guests_max) = match share {
-        Some(share) => (store::producers::count_of_share(tx, share)?, PRODUCERS_PER_SHARE_MAX),
-        None => (0, 1),
+    let within = |count: u64, max: u64| match count >= max {
+        true => Err(Failed::from(Refusal::TooManyProducers { max })),
+        false => Ok(()),
     };
-    match (state.producers >= PRODUCERS_PER_LOG_MAX, guests >= guests_max) {
-        (true, _) => Err(Refusal::TooManyProducers { max: PRODUCERS_PER_LOG_MAX }.into()),
-        (_, true) => Err(Refusal::TooManyProducers { max: guests_max }.into()),
-        _ => Ok(()),
+    if let Some(share) = share {
+        within(store::producers::count_of_share(tx, share)?, PRODUCERS_PER_SHARE_MAX)?;
     }
+    within(state.producers, PRODUCERS_PER_LOG_MAX)
 }
 
 fn subscribe(tx: &Tx<'_>, now_ms: u64, subscribing: &Subscribing) -> Result<Taken, Failed> {

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::model::history::FOR_EVER;
 use crate::model::ids::{Cursor, GrantId, OpId};
+use crate::model::share::View;
 use crate::store::{self, Read, StoreError, Tx};
 use serde::Deserialize;
 
@@ -101,6 +102,17 @@ impl<'a> Said<'a> {
             _ => Cursor(0),
         };
         Ok(Some(replaced).filter(|cursor| cursor.0 > 0))
+    }
+
+    /// Whether a share shows an op that stands there.
+    pub fn is_shown(&self, view: View, at: Cursor) -> bool {
+        match self {
+            Said::MessagePut(_) => view.shows(at),
+            // However late it is taken away, what was shown is not shown any more.
+            Said::MessageRemoved(removed) => view.shows(removed.cursor),
+            Said::TitleSet(_) => true,
+            _ => false,
+        }
     }
 
     /// What is wrong with the grants, seeing what an op says of them. They are no projection, but the history

@@ -22,7 +22,7 @@ use crate::model::infos::{
     MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
 };
 use crate::model::page::{Page, Paged};
-use crate::model::share::{ShareInfo, ShareKey, View};
+use crate::model::share::{ShareEnded, ShareInfo, ShareKey, View};
 use crate::ops::{MessagePut, Said};
 use crate::store::grants::Authors;
 use crate::store::ops::Bounds;
@@ -38,6 +38,13 @@ pub struct Granted {
     pub object: Object,
     /// Whether it stands.
     pub in_force: Result<Force, Fallen>,
+}
+
+impl Granted {
+    /// Whether it is the operator's own, from which all others stem.
+    pub fn is_operators(&self) -> bool {
+        self.grant.parent.is_none()
+    }
 }
 
 /// How much of a session somebody is shown.
@@ -90,6 +97,9 @@ pub enum QueryError {
     /// The share asked about is no more.
     #[error("the share does not exist any more")]
     ShareGone,
+    /// It was ended.
+    #[error(transparent)]
+    ShareEnded(#[from] ShareEnded),
     /// The store failed.
     #[error("the store could not be read; the server's log says more")]
     Store(#[from] StoreError),
@@ -109,6 +119,7 @@ impl Coded for QueryError {
             QueryError::SessionGone => Code::SessionNotFound,
             QueryError::GrantGone => Code::GrantNotFound,
             QueryError::ShareNotFound(_) | QueryError::ShareGone => Code::ShareNotFound,
+            QueryError::ShareEnded(ended) => ended.code(),
             QueryError::Store(_) => Code::StorageFailed,
             QueryError::Panicked => Code::Internal,
         }
@@ -212,6 +223,18 @@ impl Readers {
     /// What is told about a share.
     pub async fn share_info(&self, log: LogId) -> Result<ShareInfo, QueryError> {
         self.ask(move |read| store::shares::info(read, log)?.ok_or(QueryError::ShareGone)).await
+    }
+
+    /// What a share shows, while it is published.
+    pub async fn view(&self, log: LogId) -> Result<View, QueryError> {
+        self.ask(move |read| {
+            let info = store::shares::info(read, log)?.ok_or(QueryError::ShareGone)?;
+            match info.ended_at_ms {
+                None => Ok(info.view),
+                Some(_) => Err(ShareEnded.into()),
+            }
+        })
+        .await
     }
 
     /// A page of the shares of the server, of a project or of a session.

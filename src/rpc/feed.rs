@@ -435,14 +435,10 @@ fn is_in(view: View, share: &ShareId, op: &LoggedOp) -> Result<bool, Ended> {
         tracing::error!(%error, log = op.log.0, cursor = op.cursor.0, "an op cannot be read");
         Ended::Unreadable
     })?;
-    Ok(match said {
-        Said::MessagePut(_) => view.shows(op.cursor),
-        // However late it is taken away, what was shown is not shown any more.
-        Said::MessageRemoved(removed) => view.shows(removed.cursor),
-        Said::TitleSet(_) => true,
-        Said::ShareEnded(ended) if ended.id == *share => return Err(ShareEnded.into()),
-        _ => false,
-    })
+    match &said {
+        Said::ShareEnded(ended) if ended.id == *share => Err(ShareEnded.into()),
+        said => Ok(said.is_shown(view, op.cursor)),
+    }
 }
 
 /// The place of a named subscription, and how far it is saved. One save at a time: whatever returns

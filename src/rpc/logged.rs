@@ -3,16 +3,16 @@
 //! The three methods are the same for the root, a project and a session; only the generated types differ,
 //! so they are written once, here, and put into each interface.
 
-/// The methods of one interface, over a log and the stretch its feed tells.
-macro_rules! logged {
-    ($interface:ident, $log:expr, $stretch:expr) => {
+/// Announcing a producer, to a log or through another object.
+macro_rules! registered {
+    ($interface:ident, $target:expr) => {
         fn register(
             self: Rc<Self>,
             params: $interface::RegisterParams,
             mut results: $interface::RegisterResults,
         ) -> impl Future<Output = capnp::Result<()>> + 'static {
             let asked = decode::registration(params.get().and_then(|p| p.get_registration()));
-            let submitted = super::register(&self.claim, $log(&self), asked);
+            let submitted = super::register(&self.claim, $target(&self), asked);
             drop(params);
             async move {
                 let (submitted, incarnation) = submitted?;
@@ -21,6 +21,13 @@ macro_rules! logged {
                 Ok(())
             }
         }
+    };
+}
+
+/// The methods of one interface, over a log and the stretch its feed tells.
+macro_rules! logged {
+    ($interface:ident, $log:expr, $stretch:expr) => {
+        registered!($interface, $log);
 
         async fn feed(
             self: Rc<Self>,
@@ -51,4 +58,4 @@ macro_rules! logged {
     };
 }
 
-pub(super) use logged;
+pub(super) use {logged, registered};

@@ -194,8 +194,8 @@ impl<T: Object> object::Server for T {
             tracing::debug!(%refusal, "refusals could not be written down yet");
         }
         let granted = claim.look_up(house.readers.granted(claim.grant())).await?;
-        let operator = granted.grant.parent.is_none() && self.held().kind == ObjectKind::Root;
-        let scope = (!operator).then_some(claim.grant());
+        let all = granted.is_operators() && self.held().kind == ObjectKind::Root;
+        let scope = (!all).then_some(claim.grant());
         let (found, head) = claim.ask(house.readers.audit(scope, filter, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());

@@ -1,7 +1,7 @@
 //! `Project`: a directory and its sessions.
 
 use super::error::to_wire;
-use super::logged::logged;
+use super::logged::{logged, registered};
 use super::object::Object;
 use super::scope::Claim;
 use super::share::shared;

@@ -1,7 +1,7 @@
 //! `Session`: one log.
 
 use super::error::to_wire;
-use super::logged::logged;
+use super::logged::{logged, registered};
 use super::object::{Object, ref_for, under};
 use super::scope::Claim;
 use super::share::shared;
@@ -113,11 +113,11 @@ impl session::Server for Session {
             let (header, op, secret) =
                 decode::delegate(params.get(), &self.key, &house.verifier_key).map_err(to_wire)?;
             // The objects' places first: one who holds too many is told before anything is done.
-            let places = (self.claim.derive(), self.claim.derive());
-            let places = (places.0.map_err(to_wire)?, places.1.map_err(to_wire)?);
+            let own = self.claim.derive().map_err(to_wire)?;
+            let place = self.claim.derive().map_err(to_wire)?;
             let log = self.key.log;
             let submitted = submit(&self.claim, Right::Delegate, log, header, vec![op])?;
-            Ok((submitted, secret, house, places))
+            Ok((submitted, secret, house, (own, place)))
         });
         drop(params);
         async move {
@@ -128,7 +128,7 @@ impl session::Server for Session {
             // A repeat may come when it is over; then the rest is told all the same.
             let delegate = match under(&self.claim, &house, key).await {
                 Ok((delegate, _)) => FromClientHook::new(delegate.hook),
-                Err(error) if granted.in_force.is_err() => {
+                Err(error) if granted.grant.fallen(house.clock.now_ms()).is_some() => {
                     capnp_rpc::new_future_client(async move { Err(error) })
                 }
                 Err(error) => return Err(error),

@@ -2,14 +2,15 @@
 
 use super::error::to_wire;
 use super::feed::begin;
+use super::logged::registered;
 use super::object::Object;
 use super::scope::Claim;
-use super::{House, Target, append, cut, decided, decode, encode, made, submit};
+use super::{Target, append, cut, decided, decode, encode, made, submit};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::ObjectKind;
 use crate::model::rights::Right;
-use crate::model::share::{ShareEnded, ShareKey, View};
+use crate::model::share::ShareKey;
 use crate::queries::Sight;
 use crate::wire::session_capnp::share;
 use std::rc::Rc;
@@ -43,15 +44,6 @@ impl Share {
     fn target(&self) -> Target {
         Target { log: self.key.session, object: self.key.log, only_own: true }
     }
-
-    /// What it shows, while it is published.
-    async fn view(&self, house: &House) -> capnp::Result<View> {
-        let info = self.claim.look_up(house.readers.share_info(self.key.log)).await?;
-        match info.ended_at_ms {
-            None => Ok(info.view),
-            Some(_) => Err(to_wire(ShareEnded)),
-        }
-    }
 }
 
 impl share::Server for Share {
@@ -76,7 +68,7 @@ impl share::Server for Share {
         drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
-        let view = self.view(&house).await?;
+        let view = self.claim.look_up(house.readers.view(self.key.log)).await?;
         let sight = Sight { own: self.claim.own_only(), view: Some(view) };
         let asked = house.readers.messages(self.key.session, page, sight);
         let found = self.claim.ask(asked).await?;
@@ -99,7 +91,7 @@ impl share::Server for Share {
         let (mut wish, sink) = decode::feed(asked).map_err(to_wire)?;
         drop(params);
         let house = self.claim.require_read().await?;
-        let view = self.view(&house).await?;
+        let view = self.claim.look_up(house.readers.view(self.key.log)).await?;
         wish.name = wish.name.map(|name| name.in_share(&self.key.id));
         let stretch = Stretch::Log(self.key.session);
         let begun =
@@ -123,21 +115,7 @@ impl share::Server for Share {
         }
     }
 
-    fn register(
-        self: Rc<Self>,
-        params: share::RegisterParams,
-        mut results: share::RegisterResults,
-    ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let asked = decode::registration(params.get().and_then(|p| p.get_registration()));
-        let submitted = super::register(&self.claim, self.target(), asked);
-        drop(params);
-        async move {
-            let (submitted, incarnation) = submitted?;
-            let registered = submitted.answer().await.map_err(to_wire)?;
-            encode::registered(&registered, incarnation, results.get().init_registered());
-            Ok(())
-        }
-    }
+    registered!(share, |it: &Rc<Self>| it.target());
 
     fn forget_subscription(
         self: Rc<Self>,

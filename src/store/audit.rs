@@ -181,11 +181,8 @@ pub fn page(
         false => "granted IN (SELECT id FROM grants WHERE actor = ?5)",
     };
     let of_object = match filter.object_id.is_empty() {
-        true => "?6 = ''",
-        false => {
-            "log IN (SELECT log FROM sessions WHERE id = ?6 UNION ALL SELECT log FROM projects WHERE id = ?6
-                     UNION ALL SELECT log FROM shares WHERE id = ?6)"
-        }
+        true => "?6 = ''".to_owned(),
+        false => format!("log IN ({})", super::logs::named(6)),
     };
     let order = if page.newest_first() { "DESC" } else { "ASC" };
     let mut query = read.conn.prepare(&format!(
@@ -404,4 +401,80 @@ pub fn prune(tx: &Tx<'_>, through: u64) -> Result<Option<Entry>, StoreError> {
         digest: hash.to_vec(),
         ..Entry::new(Kind::Pruned)
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::grant::Authority;
+    use crate::store::grants::{NewGrant, RefTerms};
+    use crate::store::testing;
+
+    /// However far apart they are, and from whichever end: every entry comes once, in order, and no page looks
+    /// at more than it may.
+    #[test]
+    fn a_page_ends_after_a_look_and_the_next_goes_on_behind_it() {
+        let (_dir, mut store) = testing::store();
+        let tx = store.begin().unwrap();
+        let grant = |n: u8, parent| {
+            let grant = NewGrant {
+                id: GrantId([n; 16]),
+                verifier: None,
+                kind: ObjectKind::Root,
+                log: LogId::ROOT,
+                authority: Authority::of_operator(),
+                label: "",
+                actor: "",
+                parent,
+                terms: RefTerms::default(),
+            };
+            crate::store::grants::create(&tx, &grant, 1).unwrap()
+        };
+        let top = grant(1, None);
+        let (rare, other) = (grant(2, Some(top)), grant(3, Some(top)));
+        let all = u64::from(AUDIT_LOOK_MAX) * 2 + 5_000;
+        let is_rare = |number: u64| number % 7_001 == 3;
+        let entries = (1..=all)
+            .map(|number| Entry {
+                granted: Some(if is_rare(number) { rare } else { other }),
+                ..Entry::new(Kind::Redeemed)
+            })
+            .collect();
+        append(&tx, entries, 5).unwrap();
+        let want: Vec<_> = (1..=all).filter(|number| is_rare(*number)).collect();
+        let walk = |scope: Option<GrantKey>, filter: &Filter, newest_first: bool| {
+            let (mut found, mut pages, mut after) = (Vec::new(), 0, 0);
+            loop {
+                let got = page(&tx, scope, filter, Page::new(after, 3, newest_first)).unwrap();
+                found.extend(got.items.iter().map(|told| told.number));
+                pages += 1;
+                if !got.more {
+                    break;
+                }
+                after = got.next.0;
+            }
+            if newest_first {
+                found.reverse();
+            }
+            (found, pages)
+        };
+        let of_rare = Filter { grant: Some(GrantId([2; 16])), ..Filter::default() };
+        for newest_first in [false, true] {
+            let (found, pages) = walk(Some(rare), &Filter::default(), newest_first);
+            assert_eq!(found, want, "by its scope, newest first: {newest_first}");
+            assert!(pages > 2, "no page looked at all of them");
+            // By an index it is found at once, within the scope and without.
+            for scope in [None, Some(rare), Some(top)] {
+                let (found, pages) = walk(scope, &of_rare, newest_first);
+                assert_eq!((found, pages), (want.clone(), want.len().div_ceil(3)));
+            }
+            assert!(walk(Some(other), &of_rare, newest_first).0.is_empty(), "it is not its own");
+            // Something else asked of each entry puts the look back into bounds.
+            let kinds = vec![Kind::Redeemed as u16];
+            let (found, _) = walk(None, &Filter { kinds, ..of_rare.clone() }, newest_first);
+            assert_eq!(found, want);
+        }
+        let before = Filter { until_ms: Some(5), ..Filter::default() };
+        assert!(walk(None, &before, false).0.is_empty(), "nothing is older");
+    }
 }

@@ -4,6 +4,7 @@
 
 use super::receipts::decoded;
 use super::{Read, StoreError, from_sql_int};
+use crate::model::audit;
 use crate::model::grant::claimed;
 use crate::model::ids::{GrantId, GrantKey};
 use crate::model::ledger::Decision;
@@ -170,6 +171,12 @@ pub fn producers(read: &Read<'_>) -> Found {
 /// Whether no grant has more than the one it was derived from, or outlived it.
 pub fn grants(read: &Read<'_>) -> Found {
     let mut found = Findings::default();
+    let unknown_root = format!(
+        "SELECT id, depth FROM grants WHERE parent IS NULL
+         AND created_at_ms > (SELECT at_ms FROM audit ORDER BY number LIMIT 1)
+         AND id NOT IN (SELECT subject FROM audit WHERE kind = {} AND subject IS NOT NULL)",
+        audit::Kind::RootRotated as u16
+    );
     let questions = [
         (
             "SELECT below.id, above.id FROM grants AS below JOIN grants AS above ON above.id = below.parent
@@ -188,9 +195,7 @@ pub fn grants(read: &Read<'_>) -> Found {
             "grant {} of depth {} was derived from none",
         ),
         (
-            "SELECT id, depth FROM grants WHERE parent IS NULL
-             AND created_at_ms > (SELECT at_ms FROM audit ORDER BY number LIMIT 1)
-             AND id NOT IN (SELECT subject FROM audit WHERE kind = 10 AND subject IS NOT NULL)",
+            &unknown_root,
             "grant {} of depth {} is the operator's, and the audit trail does not know it",
         ),
         (

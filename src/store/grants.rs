@@ -218,11 +218,8 @@ pub fn derived(
         }
     };
     let of_object = match object_id.is_empty() {
-        true => "?4 = ''",
-        false => {
-            "object_log IN (SELECT log FROM sessions WHERE id = ?4
-               UNION ALL SELECT log FROM projects WHERE id = ?4 UNION ALL SELECT log FROM shares WHERE id = ?4)"
-        }
+        true => "?4 = ''".to_owned(),
+        false => format!("object_log IN ({})", super::logs::named(4)),
     };
     let (order, bound) = match page.newest_first() {
         false => ("ORDER BY grants.id", "grants.id >= ?2"),

@@ -70,6 +70,12 @@ pub fn floors(read: &Read<'_>) -> Result<HashMap<LogId, Cursor>, StoreError> {
     Ok(floors.collect::<Result<_, _>>()?)
 }
 
+/// A question for the logs of whatever has a public name, which stands in the parameter of this number.
+pub(super) fn named(parameter: u8) -> String {
+    let of = |table| format!("SELECT log FROM {table} WHERE id = ?{parameter}");
+    ["sessions", "projects", "shares"].map(of).join(" UNION ALL ")
+}
+
 /// Counts anew what can be counted.
 pub fn recount(tx: &Tx<'_>) -> Result<(), StoreError> {
     tx.conn.execute(

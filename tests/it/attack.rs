@@ -11,6 +11,7 @@ use bowline::wire::session_capnp::session;
 use capnp::capability::FromClientHook;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Notify;
 
 /// Threads hammer objects on many connections, held under grants that stem from one, while that one is taken
 /// back: no call that began after `revoke` had returned succeeds, and no change of theirs is in the log.
@@ -23,7 +24,13 @@ fn of_a_hundred_thousand_calls_none_that_began_after_the_revocation_succeeds() {
     let server = Arc::new(Server::start());
     let (all, late) = (AtomicU64::new(0), AtomicU64::new(0));
     for _ in 0..ROUNDS {
-        let (calls, revoked) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (calls, revoked, enough) = (AtomicU64::new(0), AtomicBool::new(false), Notify::new());
+        let count = |told: u64| {
+            let before = calls.fetch_add(told, Ordering::Relaxed);
+            if before < CALLS_A_ROUND && before + told >= CALLS_A_ROUND {
+                enough.notify_one();
+            }
+        };
         // owner → parent → a grant for each connection, half of them one deeper
         let (parent, refs, ids) = local(async {
             let (_, session) = made(&root(&server).await);
@@ -46,10 +53,10 @@ fn of_a_hundred_thousand_calls_none_that_began_after_the_revocation_succeeds() {
             let hammering: Vec<_> =
                 refs.chunks(CONNECTIONS / THREADS)
                     .map(|refs| {
-                        let (server, revoked, calls, late) = (&server, &revoked, &calls, &late);
+                        let (server, revoked, count, late) = (&server, &revoked, &count, &late);
                         scope.spawn(move || {
                             local(futures::future::join_all(refs.iter().map(|sturdy_ref| {
-                                hammer(server, sturdy_ref, revoked, calls, late)
+                                hammer(server, sturdy_ref, revoked, count, late)
                             })));
                         })
                     })
@@ -57,9 +64,7 @@ fn of_a_hundred_thousand_calls_none_that_began_after_the_revocation_succeeds() {
             let head_then = local(async {
                 let root = root(&server).await;
                 let session = found(&root, &ids.0, &ids.1);
-                while calls.load(Ordering::Relaxed) < CALLS_A_ROUND {
-                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-                }
+                enough.notified().await;
                 let cut = revoke(&session, &mut Producer::new(), &parent).await.unwrap();
                 revoked.store(true, Ordering::SeqCst);
                 assert_eq!(cut, CONNECTIONS as u64 + 2);
@@ -89,7 +94,7 @@ async fn hammer(
     server: &Server,
     sturdy_ref: &str,
     revoked: &AtomicBool,
-    calls: &AtomicU64,
+    count: &impl Fn(u64),
     late: &AtomicU64,
 ) {
     let held: session::Client = redeem(&connect(server).await, sturdy_ref);
@@ -105,7 +110,7 @@ async fn hammer(
         if let Some(written) = written {
             told.push(written.await.map(|_| ()));
         }
-        calls.fetch_add(told.len() as u64, Ordering::Relaxed);
+        count(told.len() as u64);
         for told in told {
             if began_after {
                 late.fetch_add(1, Ordering::Relaxed);
@@ -433,7 +438,7 @@ fn to_a_stranger_all_dead_refs_are_alike() {
     let server = Server::start();
     local(async {
         let (_, session) = made(&root(&server).await);
-        let now_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+        let soon_ms = now_ms() + 3_000;
         let mut producer = Producer::new();
         let (revoked, grant) = save(&session, &mut producer, all).await.unwrap();
         revoke(&session, &mut producer, &grant).await.unwrap();
@@ -447,12 +452,12 @@ fn to_a_stranger_all_dead_refs_are_alike() {
             .await
             .unwrap();
         let (expired, _) = save(&session, &mut producer, |mut n| {
-            n.set_expires_at_ms(now_ms + 3_000);
+            n.set_expires_at_ms(soon_ms);
         })
         .await
         .unwrap();
         let (unused, _) = save(&session, &mut producer, |mut n| {
-            n.set_expires_if_unused_at_ms(now_ms + 3_000);
+            n.set_expires_if_unused_at_ms(soon_ms);
         })
         .await
         .unwrap();
@@ -472,9 +477,7 @@ fn to_a_stranger_all_dead_refs_are_alike() {
         let mut request = as_object(&other).bump_epoch_request();
         of_other.header(request.get().init_op());
         request.send().promise.await.unwrap();
-        while std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 <= now_ms + 3_000 {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        until_ms(soon_ms).await;
         let table = [
             (revoked, "revoked"),
             (sealed, "sealed"),

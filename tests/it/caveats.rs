@@ -9,7 +9,6 @@ use bowline::wire::grant_capnp::{GrantState, Right, narrowing};
 use bowline::wire::message_capnp::Role;
 use bowline::wire::session_capnp::{session, session_op};
 use std::rc::Rc;
-use std::time::UNIX_EPOCH;
 
 /// What became of one op: its code, or `applied`.
 pub async fn outcome_of(
@@ -30,10 +29,6 @@ pub fn told(outcome: outcome::Reader<'_>) -> String {
         outcome::Rejected(refusal) => refusal.unwrap().get_code().unwrap().to_string().unwrap(),
         _ => "duplicate".into(),
     }
-}
-
-fn now_ms() -> u64 {
-    UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
 }
 
 #[test]
@@ -194,12 +189,7 @@ fn who_may_touch_own_messages_only_sees_and_removes_no_others() {
         assert_eq!(outcome_of(&session, &mut owners, remove("later")).await, "applied");
         assert_eq!(outcome_of(&session, &mut owners, remove("mine-too")).await, "applied");
         assert_eq!(outcome_of(&session, &mut owners, title).await, "applied");
-        loop {
-            if ears.lines().iter().any(|line| line.ends_with("title t")) {
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
+        ears.heard(|lines| lines.iter().any(|line| line.ends_with("title t"))).await;
         let heard: Vec<_> = ears
             .lines()
             .iter()
@@ -247,7 +237,7 @@ fn a_sealed_ref_is_worth_nothing_without_the_actors_own() {
         let (by_owner, _) = save(&project, &mut Producer::new(), named("ada")).await.unwrap();
         let (by_thief, _) = save(&thief, &mut of_session, named("ada")).await.unwrap();
         let (of_eve, _) = save(&maker, &mut of_session, named("eve")).await.unwrap();
-        let ((), vat) = ((), connect(&server).await);
+        let vat = connect(&server).await;
         let no = Err("sealed".to_owned());
         assert_eq!(show(&vat, &sealed_ref, "").await, no, "a copy alone");
         assert_eq!(show(&vat, &sealed_ref, &sealed_ref).await, no, "it does not open itself");
@@ -328,10 +318,8 @@ fn a_ref_that_nobody_uses_in_time_is_dead_and_one_that_was_used_lives() {
     // That it was used is on disk.
     server.kill_9();
     let server = Server::start_in(dir.path(), &[], &[]);
-    while now_ms() < soon_ms {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
     local(async {
+        until_ms(soon_ms).await;
         let vat = connect(&server).await;
         assert_eq!(show(&vat, &unused, "").await, Err("expired".into()));
         assert_eq!(show(&vat, &used, "").await, Ok(()));

@@ -74,12 +74,6 @@ async fn dead(session: &session::Client) -> String {
     code(&failure(as_object(session).describe_request().send().promise).await).to_owned()
 }
 
-async fn refused(server: &Server, sturdy_ref: &str) -> String {
-    let mut request = connect(server).await.redeem_request();
-    request.get().set_ref(sturdy_ref);
-    code(&failure(request.send().promise).await).to_owned()
-}
-
 fn named(actor: &'static str) -> impl Fn(delegation_draft::Builder<'_>) {
     move |draft| draft.init_narrowing().set_actor(actor)
 }
@@ -88,6 +82,14 @@ fn named(actor: &'static str) -> impl Fn(delegation_draft::Builder<'_>) {
 fn events(ears: &Ears) -> Vec<String> {
     let lines = ears.lines().into_iter().filter(|line| !line.starts_with("caught-up"));
     lines.map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
+}
+
+/// Lines that say so, behind their places.
+fn count(lines: &[String], what: &str) -> usize {
+    lines
+        .iter()
+        .filter(|line| line.split_once(' ').is_some_and(|(_, it)| it.starts_with(what)))
+        .count()
 }
 
 #[test]
@@ -244,12 +246,7 @@ fn a_delegate_that_falls_silent_lapses_and_one_that_beats_does_not_also_across_a
                 }
             }
         });
-        loop {
-            if events(&ears).iter().filter(|line| line.starts_with("over")).count() == 2 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        ears.heard(|lines| count(lines, "over") == 2).await;
         let heard = events(&ears);
         assert!(heard.contains(&"over Lapsed ".to_owned()), "{heard:?}");
         assert!(heard.contains(&"over Revoked ".to_owned()), "the one below: {heard:?}");
@@ -278,12 +275,7 @@ fn a_delegate_that_falls_silent_lapses_and_one_that_beats_does_not_also_across_a
         // Its neighbour is silent, and the history says so.
         let ears = Rc::new(Ears::default());
         let _feed = feed(&session, &ears, |_| ()).await.unwrap();
-        loop {
-            if events(&ears).iter().filter(|line| line.as_str() == "over Lapsed ").count() == 2 {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        ears.heard(|lines| count(lines, "over Lapsed") == 2).await;
         let want = ["kept Lapsed ", "silent Lapsed ", "below Revoked ", "survivor Running "];
         assert_eq!(listed(&session).await, want);
         assert_eq!(refused(&server, &kept_ref).await, "delegation-ended");
@@ -323,7 +315,7 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
         request.send().promise.await.unwrap();
         assert_eq!(dead(&three.delegate).await, "epoch-stale");
         // By itself, at a time.
-        let soon_ms = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 2_500;
+        let soon_ms = now_ms() + 2_500;
         let four = delegate(&session, &mut producer, |draft| {
             let mut narrowing = draft.init_narrowing();
             narrowing.set_actor("four");
@@ -331,15 +323,10 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
         })
         .await
         .unwrap();
-        loop {
-            if events(&ears).iter().any(|line| line.starts_with("over Expired")) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        ears.heard(|lines| count(lines, "over Expired") == 1).await;
         assert_eq!(dead(&four.delegate).await, "expired");
         // And if its ref is not used in time.
-        let soon_ms = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 2_500;
+        let soon_ms = now_ms() + 2_500;
         delegate(&session, &mut producer, |draft| {
             let mut narrowing = draft.init_narrowing();
             narrowing.set_actor("unused");
@@ -347,9 +334,7 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
         })
         .await
         .unwrap();
-        while events(&ears).iter().filter(|line| line.starts_with("over Expired")).count() < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        ears.heard(|lines| count(lines, "over Expired") == 2).await;
         let want =
             ["one Revoked ", "two Revoked ", "three Revoked ", "four Expired ", "unused Expired "];
         assert_eq!(listed(&session).await, want);
@@ -510,7 +495,7 @@ fn the_sub_agent_does_what_it_is_told() {
         let session: session::Client = redeem(&client(reader, writer), &sturdy_ref);
         // The same producer in every life of the agent: it is kept with the ref.
         let mut id = [7; 16];
-        id[..8].copy_from_slice(&blake3_of(&sturdy_ref));
+        id[..8].copy_from_slice(&sum_of(&sturdy_ref));
         let mut request = session.register_request();
         let mut registration = request.get().init_registration();
         registration.set_producer(&id);
@@ -572,7 +557,8 @@ fn the_sub_agent_does_what_it_is_told() {
     });
 }
 
-fn blake3_of(text: &str) -> [u8; 8] {
+/// Some bytes that differ where the text does.
+fn sum_of(text: &str) -> [u8; 8] {
     let mut sum = [0xcb_u8; 8];
     for (at, byte) in text.bytes().enumerate() {
         sum[at % 8] = sum[at % 8].wrapping_mul(31).wrapping_add(byte);

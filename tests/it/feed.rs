@@ -61,6 +61,17 @@ impl Ears {
         }
     }
 
+    /// Waits until what was heard is enough.
+    pub async fn heard(&self, enough: impl Fn(&[String]) -> bool) {
+        loop {
+            let news = self.news.notified();
+            if enough(&self.heard.borrow()) {
+                return;
+            }
+            news.await;
+        }
+    }
+
     /// Waits until so many events have come; their places.
     pub async fn places(&self, count: usize) -> Vec<u64> {
         loop {

@@ -105,12 +105,6 @@ async fn as_share(server: &Server, sturdy_ref: &str) -> share::Client {
     redeem(&connect(server).await, sturdy_ref)
 }
 
-async fn refused(server: &Server, sturdy_ref: &str) -> String {
-    let mut request = connect(server).await.redeem_request();
-    request.get().set_ref(sturdy_ref);
-    code(&failure(request.send().promise).await).to_owned()
-}
-
 /// A session with a tool call, a thought and a tool's own message, the secret in all that tools gave.
 async fn worked(session: &session::Client, producer: &mut Producer) {
     let tool = r#"{"type":"tool","tool":"bash","state":{"status":"completed","input":"ls","output":"s3cret"}}"#;
@@ -477,7 +471,7 @@ fn a_share_ends_with_the_grant_it_was_made_under_and_at_its_own_time() {
         let cut = crate::grants::revoke(&session, &mut producer, &grant).await.unwrap();
         assert_eq!(cut, 2);
         assert_eq!(code(&read(&guest, false).await.unwrap_err()), "revoked");
-        let soon_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64 + 5_000;
+        let soon_ms = now_ms() + 5_000;
         let (_, short, _) = publish(&session, &mut producer, |draft| {
             let mut narrowing = draft.init_narrowing();
             narrowing.set_expires_at_ms(soon_ms);

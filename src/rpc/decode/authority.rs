@@ -8,7 +8,7 @@ use crate::model::caveats::Caveats;
 use crate::model::delegation::Lease;
 use crate::model::grant::{self, Held, Narrowing};
 use crate::model::history::FOR_EVER;
-use crate::model::ids::{GrantId, LogId, MessageId, OpId, ShareId};
+use crate::model::ids::{GrantId, LogId, MessageId, ShareId};
 use crate::model::infos::SessionKey;
 use crate::model::ledger::BatchHeader;
 use crate::model::page::Page;
@@ -21,6 +21,7 @@ use crate::ops::{
 };
 use crate::queries::AuditFilter;
 use crate::wire::audit_capnp;
+use crate::wire::bowline_capnp::op_header;
 use crate::wire::grant_capnp::{self, object};
 use crate::wire::root_capnp::root;
 use crate::wire::session_capnp::{delegation_draft, session, share, share_draft};
@@ -47,37 +48,48 @@ pub(in crate::rpc) fn save(
     key: &VerifierKey,
 ) -> Result<(BatchHeader, Op, Secret), Malformed> {
     let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let seed = Seed::read(params.get_seed()?)?;
+    let seeded = Seeded::read(params.get_op()?, params.get_seed()?, object.log, key)?;
     let wish = params.get_narrowing()?;
     let sent = canonical::<grant_capnp::narrowing::Owned>(wish, wish.total_size()?)?;
-    let secret = seed.secret(object.log, single.id, key);
-    let verifier = Some(secret.verifier(key));
+    let verifier = Some(seeded.secret.verifier(key));
     let action = narrowing(wish)?
         .map(|narrowing| Action::MakeGrant(MakeGrant { object, narrowing, verifier }));
-    let (header, op) = single.op_with(only_segment(&sent), &seed.beside("save"), action);
-    Ok((header, op, secret))
+    Ok(seeded.op("save", only_segment(&sent), action))
 }
 
-/// 32 bytes a client made for a ref; as secret as that.
-struct Seed<'a>(&'a [u8; 32]);
+/// The header of a call that is one op and makes a ref, from a seed that is as secret as the ref.
+struct Seeded<'a> {
+    single: Single,
+    seed: &'a [u8; 32],
+    secret: Secret,
+}
 
-impl<'a> Seed<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        bytes.try_into().map(Self).map_err(|_| Malformed::Seed)
+impl<'a> Seeded<'a> {
+    fn read(
+        header: op_header::Reader<'_>,
+        seed: &'a [u8],
+        log: LogId,
+        key: &VerifierKey,
+    ) -> Result<Self, Malformed> {
+        let single = Single::read(header)?;
+        let seed = seed.try_into().map_err(|_| Malformed::Seed)?;
+        let secret = Secret::from_seed(seed, grant::made_by(log, single.id), key);
+        Ok(Self { single, seed, secret })
     }
 
-    /// The secret of the grant an op makes.
-    fn secret(&self, log: LogId, op: OpId, key: &VerifierKey) -> Secret {
-        Secret::from_seed(self.0, grant::made_by(log, op), key)
-    }
-
-    /// What is compared beside what was sent: the method, and the seed itself.
-    fn beside(&self, method: &str) -> Zeroizing<Vec<u8>> {
-        let mut beside = Zeroizing::new(Vec::with_capacity(method.len() + self.0.len()));
+    /// The op of a method. The secret comes back beside it, and is nowhere in it; the seed is compared with
+    /// what was sent.
+    fn op(
+        self,
+        method: &str,
+        sent: &[u8],
+        action: Result<Action, Refused>,
+    ) -> (BatchHeader, Op, Secret) {
+        let mut beside = Zeroizing::new(Vec::with_capacity(method.len() + self.seed.len()));
         beside.extend_from_slice(method.as_bytes());
-        beside.extend_from_slice(self.0);
-        beside
+        beside.extend_from_slice(self.seed);
+        let (header, op) = self.single.op_with(sent, &beside, action);
+        (header, op, self.secret)
     }
 }
 
@@ -88,11 +100,9 @@ pub(in crate::rpc) fn delegate(
     key: &VerifierKey,
 ) -> Result<(BatchHeader, Op, Secret), Malformed> {
     let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let seed = Seed::read(params.get_seed()?)?;
+    let seeded = Seeded::read(params.get_op()?, params.get_seed()?, session.log, key)?;
     let draft: delegation_draft::Reader<'_> = params.get_delegation()?;
     let sent = canonical::<delegation_draft::Owned>(draft, draft.total_size()?)?;
-    let secret = seed.secret(session.log, single.id, key);
     let child = match draft.get_where().which() {
         Ok(delegation_draft::where_::Child(child)) => Some(session_wish(child?)?),
         Ok(delegation_draft::where_::Here(())) => None,
@@ -102,13 +112,12 @@ pub(in crate::rpc) fn delegate(
         Ok(Action::Delegate(Box::new(Delegate {
             session: session.clone(),
             narrowing,
-            verifier: secret.verifier(key),
+            verifier: seeded.secret.verifier(key),
             lease: Lease::new(draft.get_lease_ms())?,
             child: child.transpose()?,
         })))
     });
-    let (header, op) = single.op_with(only_segment(&sent), &seed.beside("delegate"), action);
-    Ok((header, op, secret))
+    Ok(seeded.op("delegate", only_segment(&sent), action))
 }
 
 /// `Session.complete`.
@@ -131,11 +140,9 @@ pub(in crate::rpc) fn share(
     key: &VerifierKey,
 ) -> Result<(BatchHeader, Op, Secret), Malformed> {
     let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let seed = Seed::read(params.get_seed()?)?;
+    let seeded = Seeded::read(params.get_op()?, params.get_seed()?, session.log, key)?;
     let draft: share_draft::Reader<'_> = params.get_share()?;
     let sent = canonical::<share_draft::Owned>(draft, draft.total_size()?)?;
-    let secret = seed.secret(session.log, single.id, key);
     let up_to = chosen(draft.get_up_to()?.to_str()?, MessageId::parse).map_err(Refused::from);
     let action = narrowing(draft.get_narrowing()?)?.and_then(|narrowing| {
         let wanted = Wanted {
@@ -144,12 +151,11 @@ pub(in crate::rpc) fn share(
             tool_outputs: draft.get_tool_outputs(),
             reasoning: draft.get_reasoning(),
         };
-        let verifier = secret.verifier(key);
+        let verifier = seeded.secret.verifier(key);
         let share = OpenShare::new(session.clone(), wanted, narrowing, verifier)?;
         Ok(Action::OpenShare(Box::new(share)))
     });
-    let (header, op) = single.op_with(only_segment(&sent), &seed.beside("share"), action);
-    Ok((header, op, secret))
+    Ok(seeded.op("share", only_segment(&sent), action))
 }
 
 /// `Share.unpublish`.
@@ -246,12 +252,9 @@ pub(in crate::rpc) fn rotate(
     key: &VerifierKey,
 ) -> Result<(BatchHeader, Op, Secret), Malformed> {
     let params = params?;
-    let single = Single::read(params.get_op()?)?;
-    let seed = Seed::read(params.get_seed()?)?;
-    let secret = seed.secret(LogId::ROOT, single.id, key);
-    let action = Ok(Action::RotateRoot(RotateRoot { verifier: secret.verifier(key) }));
-    let (header, op) = single.op_with(&[], &seed.beside("rotate"), action);
-    Ok((header, op, secret))
+    let seeded = Seeded::read(params.get_op()?, params.get_seed()?, LogId::ROOT, key)?;
+    let verifier = seeded.secret.verifier(key);
+    Ok(seeded.op("rotate", &[], Ok(Action::RotateRoot(RotateRoot { verifier }))))
 }
 
 fn narrowing(

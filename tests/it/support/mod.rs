@@ -203,6 +203,23 @@ pub async fn root(server: &Server) -> root::Client {
     redeem(&connect(server).await, &server.root_ref())
 }
 
+/// The server's clock, which is this machine's.
+pub fn now_ms() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64
+}
+
+/// Waits for a moment; for tests in which time itself is the subject.
+pub async fn until_ms(at_ms: u64) {
+    tokio::time::sleep(Duration::from_millis(at_ms.saturating_sub(now_ms()) + 1)).await;
+}
+
+/// Why a ref is refused.
+pub async fn refused(server: &Server, sturdy_ref: &str) -> String {
+    let mut request = connect(server).await.redeem_request();
+    request.get().set_ref(sturdy_ref);
+    code(&failure(request.send().promise).await).to_owned()
+}
+
 /// The code of an error from the server.
 pub fn code(error: &capnp::Error) -> &str {
     let text = error.extra.as_str();
