@@ -104,6 +104,33 @@ fn said(event: event::Reader<'_>) -> capnp::Result<String> {
         }
         event::ShareEnded(id) => format!("share {} ended", id?.to_str()?),
         event::ActorRevoked(revoked) => format!("revoked {}", revoked?.get_actor()?.to_str()?),
+        event::SessionUpdated(_) => format!("{session}: updated"),
+        event::TodosSet(todos) => format!("{session}: {} things to do", todos?.len()),
+        event::MessageSet(body) => format!("{session}: about {}", body?.get_id()?.to_str()?),
+        event::PartPut(put) => {
+            format!("{session}: part of {}", put?.get_message_id()?.to_str()?)
+        }
+        event::PartRemoved(part) => {
+            format!("{session}: removed part {}", part?.get_part_id()?.to_str()?)
+        }
+        event::TurnBegan(turn) => format!("{session}: turn {} began", turn?.get_id()?.to_str()?),
+        event::TurnStarted(id) => format!("{session}: turn {} runs", id?.to_str()?),
+        event::TurnRetried(retry) => format!("{session}: attempt {}", retry?.get_attempt()),
+        event::TurnEnded(turn) => {
+            let turn = turn?;
+            format!("{session}: turn {} {:?}", turn.get_id()?.to_str()?, turn.get_state()?)
+        }
+        event::HeadSet(_) => format!("{session}: went back, or forward again"),
+        event::CheckpointMade(made) => {
+            format!("{session}: checkpoint {}", made?.get_name()?.to_str()?)
+        }
+        event::CheckpointDropped(_) => format!("{session}: a checkpoint was let go of"),
+        event::OutputsPruned(_) => format!("{session}: outputs left out of the context"),
+        event::Forked(forked) => {
+            format!("{session}: forked as {}", forked?.get_session_id()?.to_str()?)
+        }
+        event::SessionRemoved(id) => format!("session {} removed", id?.to_str()?),
+        event::RulesSet(_) => format!("{session}: other rules"),
         event::Unknown(()) => "something newer than this program".to_owned(),
     })
 }

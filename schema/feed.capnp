@@ -50,6 +50,9 @@ struct Wish {
 
   skipProducer @3 :Data;
   # Leave out the events of this producer, usually the caller's own. 16 bytes or none.
+
+  texts @4 :Bool;
+  # Tell the texts of open parts as they come, with `grown`. Only in the feed of a session or a share.
 }
 
 interface Sink {
@@ -68,10 +71,22 @@ interface Sink {
   # Some of the history after `after`, where you are, is gone. Forget what you built from earlier events:
   # those that follow, up to `floor`, give the whole state at `floor`. It can come in the middle of a feed.
 
+  grown @4 (texts :List(Grown)) -> ();
+  # Open parts have more text. It has no place of its own: when the part is closed, an event brings all of it.
+  # After a lost connection it comes from the beginning of the part; go by the offsets.
+
   ended @3 (reason :Bowline.Refusal) -> ();
   # The server ends the feed; no more calls come. The reasons: `shutting-down` (ask again once it is back),
   # `subscription-taken`, `sink-failed` (an earlier call on this sink did), `revoked`, `expired`,
   # `epoch-stale`, `delegation-ended`, `share-ended`, `storage-failed`, `internal`.
+}
+
+struct Grown {
+  messageId @0 :Text;
+  partId @1 :Text;
+  offset @2 :UInt64;
+  text @3 :Text;
+  # What stands from this byte on.
 }
 
 interface Subscription {
@@ -107,6 +122,22 @@ enum EventKind {
   delegationEnded @13;
   shareOpened @14;
   shareEnded @15;
+  sessionUpdated @16;
+  todosSet @17;
+  messageSet @18;
+  partPut @19;
+  partRemoved @20;
+  turnBegan @21;
+  turnEnded @22;
+  turnRetried @23;
+  turnStarted @24;
+  headSet @25;
+  checkpointMade @26;
+  outputsPruned @27;
+  forked @28;
+  sessionRemoved @29;
+  rulesSet @30;
+  checkpointDropped @31;
 }
 
 struct Event {
@@ -153,11 +184,81 @@ struct Event {
     shareOpened @24 :ShareOpened;
     shareEnded @25 :Text;
     # Its id.
+
+    sessionUpdated @26 :List(Message.SessionChange);
+    todosSet @27 :List(Message.Todo);
+    messageSet @28 :Message.MessageBody;
+    partPut @29 :Message.PartPut;
+    partRemoved @30 :Message.PartRef;
+    turnBegan @31 :TurnBegan;
+    turnEnded @32 :TurnEnded;
+    turnRetried @33 :Message.TurnRetry;
+    turnStarted @34 :Text;
+    # A turn that was queued runs now; its id.
+
+    headSet @35 :HeadSet;
+    checkpointMade @36 :CheckpointMade;
+    outputsPruned @37 :List(Message.PartRef);
+    forked @38 :Forked;
+    sessionRemoved @39 :Text;
+    # Its id; told in the project's log.
+
+    rulesSet @40 :List(Message.Rule);
+    checkpointDropped @41 :UInt64;
+    # Where it had been made.
   }
 
   author @21 :Message.Author;
   # Who did it, and on whose behalf; also for a message, which has none of its own here. `delegationEnded` is
   # told under the delegate's grant, whoever ended it. Not told through a share.
+}
+
+struct TurnBegan {
+  # Its message follows as `messagePut`.
+
+  id @0 :Text;
+  queued @1 :Bool;
+  messageId @2 :Text;
+  leaseMs @3 :UInt64;
+  leftBehind @4 :UInt64;
+  # What had been reverted is not part of the conversation any more: from this cursor on. 0 if nothing was.
+}
+
+struct TurnEnded {
+  # However it ended. In the same moment, and right behind it, come `partPut` for each part that changed with it
+  # (the last ones, tools that were interrupted, texts that were open), `messageSet` for what is said of the
+  # last message, and `turnStarted` if a turn has waited for it.
+
+  id @0 :Text;
+  state @1 :Message.TurnState;
+  reason @2 :Text;
+  summary @3 :Message.Summary;
+  files @4 :UInt32;
+  # How many diffs `Session.diffs` has.
+
+  lapsed @5 :Bool;
+  # Nobody ended it: nothing was heard of it any more, or the grant it was begun under is gone.
+}
+
+struct HeadSet {
+  revert @0 :Message.Revert;
+  # Where the conversation ends now: before this. Not set if it ends where its log does.
+
+  checkpoint @1 :UInt64;
+  # The checkpoint it went back to, by the cursor it was made at; 0 for none.
+}
+
+struct CheckpointMade {
+  name @0 :Text;
+  # An automatic one is called `@` and its cursor.
+
+  automatic @1 :Bool;
+}
+
+struct Forked {
+  sessionId @0 :Text;
+  before @1 :Text;
+  # The message before which it left; empty for all of it.
 }
 
 struct Delegated {
@@ -252,5 +353,8 @@ struct SessionCreated {
   id @0 :Text;
   title @1 :Text;
   parentId @2 :Text;
-  # The session it was made for, by `Session.delegate`; empty if there is none.
+  # The session it was made for; empty if there is none.
+
+  forkedFrom @3 :Text;
+  # The session it was copied from; empty if it was not.
 }

@@ -8,6 +8,7 @@ using Bowline = import "bowline.capnp";
 using Session = import "session.capnp";
 using Feed = import "feed.capnp";
 using Grant = import "grant.capnp";
+using Message = import "message.capnp";
 
 interface Root extends(Grant.Object) {
   # Authority over the whole server. The operator's sturdy ref for it is in the data directory, in a
@@ -64,6 +65,18 @@ interface Root extends(Grant.Object) {
   sharing @9 (id :Text) -> (share :Session.Share);
   # A share by its id, under your own authority: to look at it, and to end it. Needs `share`. Safe to repeat.
   # Fails with: `id-malformed`, `share-not-found`.
+
+  listSessions @10 (filter :Session.SessionFilter, token :Data, limit :UInt32)
+      -> (sessions :List(Session.SessionInfo), token :Data, more :Bool);
+  # As `Project.listSessions`, over all projects. Needs `read`. Safe to repeat.
+
+  session @11 (id :Text) -> (session :Session.Session);
+  # A session of any project by its id. Needs `read`. Safe to repeat.
+  # Fails with: `id-malformed`, `session-not-found`.
+
+  setRules @12 (op :Bowline.OpHeader, rules :List(Message.Rule)) -> ();
+  # What any agent may do without asking, where no project or session says otherwise. In place of the rules
+  # there were. Needs `admin`. Safe to repeat. Fails with: `rules-malformed`.
 }
 
 struct ProjectDraft {
@@ -77,6 +90,14 @@ struct ProjectDraft {
 
   name @2 :Text;
   # For people, at most 1024 bytes; may be empty. An existing project keeps the name it has.
+
+  remote @3 :Text;
+  # URL of the repository's origin, as git has it; empty if there is none. Two clones of one remote are one
+  # project, however the URL is written. A remote on the same machine (`file:`, a path) does not count.
+
+  rootCommit @4 :Text;
+  # Hash of the first commit that has no parent; empty if there is none. It tells the project where there is no
+  # remote. A directory that is known already stays with its project when a remote appears.
 }
 
 struct ProjectInfo {
@@ -90,6 +111,19 @@ struct ProjectInfo {
   # Where in the root's log the project was made.
 
   sessionCount @5 :UInt64;
+
+  worktrees @6 :List(Worktree);
+  # The directories it was opened in, `directory` first.
+
+  rules @7 :List(Message.Rule);
+  remote @8 :Text;
+  # As it is compared: host and path.
+}
+
+struct Worktree {
+  directory @0 :Text;
+  openedAtMs @1 :UInt64;
+  # When it was first opened.
 }
 
 interface Project extends(Grant.Object) {
@@ -128,4 +162,20 @@ interface Project extends(Grant.Object) {
 
   sharing @8 (id :Text) -> (share :Session.Share);
   # As `Root.sharing`, of this project's sessions. Needs `share`. Safe to repeat.
+
+  listSessions @9 (filter :Session.SessionFilter, token :Data, limit :UInt32)
+      -> (sessions :List(Session.SessionInfo), token :Data, more :Bool);
+  # The project's sessions, the one something happened in last first. Hand `token` in again for the next page.
+  # Nothing is skipped: a session in which something happens while pages are read comes again at the end.
+  # Needs `read`. Safe to repeat. Fails with: `token-malformed`.
+
+  removeSession @10 (op :Bowline.OpHeader, id :Text) -> (removed :UInt64);
+  # Takes a session away for good, with its children, and theirs: messages, history, todos, turns. Every grant
+  # for them is taken back, and their shares end. `removed` tells how many sessions went. All in one
+  # transaction.
+  #
+  # Needs `admin`. Safe to repeat; there is no way back. Fails with: `id-malformed`, `session-not-found`.
+
+  setRules @11 (op :Bowline.OpHeader, rules :List(Message.Rule)) -> ();
+  # As `Root.setRules`, for this project. Needs `admin`. Safe to repeat. Fails with: `rules-malformed`.
 }

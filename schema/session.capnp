@@ -33,8 +33,10 @@ interface Session extends(Grant.Object) {
   # `cursor-conflict`, `batch-undone`, and those named with the ops below. A rejected op uses up its
   # number, so one bad op does not hold up those behind it.
 
-  messages @2 (page :Bowline.Page) -> (messages :List(Message.Message), end :Bowline.PageEnd);
-  # The session's messages in the order of the log, a page at a time. Needs `read`. Safe to repeat.
+  messages @2 (page :Bowline.Page, reverted :Bool) -> (messages :List(Message.Message), end :Bowline.PageEnd);
+  # The session's messages in the order of the log, a page at a time, as far as they belong to the
+  # conversation: what was reverted is left out, unless `reverted` asks for what `unrevert` would bring back.
+  # Needs `read`. Safe to repeat.
 
   register @3 (registration :Bowline.Registration) -> (registered :Bowline.Registered);
   # Announces a run of a producer, shuts its predecessors out, and tells where it stands. Nobody has to
@@ -120,6 +122,218 @@ interface Session extends(Grant.Object) {
   sharing @14 (id :Text) -> (share :Share);
   # A share of this session by its id, under your own authority. Needs `share`. Safe to repeat.
   # Fails with: `id-malformed`, `share-not-found`.
+
+  parts @15 (messageId :Text, after :UInt32) -> (parts :List(Message.Part), partsAfter :UInt32);
+  # The parts of a message behind a position, as many as fit into a page; see `Message.partsAfter`.
+  # Needs `read`. Safe to repeat. Fails with: `id-malformed`, `message-not-found`.
+
+  content @16 (hash :Data, offset :UInt64, bytesMax :UInt32) -> (data :Data, bytes :UInt64);
+  # A piece of something long that a part of this session names; `bytes` is how long all of it is. At most
+  # 256 KiB at a time, also if more is asked for. Needs `read`. Safe to repeat.
+  # Fails with: `content-not-found`.
+
+  upload @17 (content :Message.Content) -> (upload :Upload, offset :UInt64);
+  # To hand over something long before a part names it. `offset` is how much of it is there already: begun
+  # uploads are kept for a day, and go on where they ended. Needs `append`. Safe to repeat.
+  # Fails with: `content-malformed`, `content-too-large`.
+
+  beginTurn @18 (op :Bowline.OpHeader, turn :Message.TurnDraft) -> (turn :Turn, id :Text, state :Message.TurnState);
+  # One run of an agent: stores what it is to answer, and gives an object to write the answer through. What
+  # was reverted is left behind first; see `setHead`. As the op `beginTurn`. Needs `turn`. Safe to repeat.
+  # Fails with: `session-busy`, `turn-exists`, `too-many-turns`, `lease-malformed`, `message-exists`,
+  # `op-malformed`, `id-malformed`.
+
+  turn @19 (id :Text) -> (turn :Turn);
+  # A turn by its id, to go on with it after a lost connection, or to abort it. Needs `turn`. Safe to repeat.
+  # Fails with: `id-malformed`, `turn-not-found`.
+
+  turns @20 (page :Bowline.Page) -> (turns :List(TurnInfo), end :Bowline.PageEnd);
+  # All turns in the order they were begun. `page.after` is a turn's `cursor`. Needs `read`. Safe to repeat.
+
+  todos @21 () -> (todos :List(Message.Todo), cursor :UInt64);
+  # The list as it stands in the conversation, and where in the log it was set; reverting takes it back, too.
+  # Needs `read`. Safe to repeat.
+
+  fork @22 (op :Bowline.OpHeader, fork :ForkDraft) -> (session :Session, id :Text);
+  # A session of its own that begins with a copy of this conversation: messages, parts and metadata, under new
+  # ids; not with rules, todos, shares or turns. Its `SessionInfo.forkedFrom` says where it left, and the op in
+  # this session's log that it did. All in one transaction, whatever happens.
+  #
+  # Needs `append` and `read`. Safe to repeat. Fails with: `session-exists`, `message-not-found`, `id-malformed`,
+  # `title-too-long`, `not-permitted` (an object that may see only its own messages).
+
+  children @23 (page :Bowline.Page) -> (sessions :List(SessionInfo), end :Bowline.PageEnd);
+  # Sessions whose parent this one is, in the order they were made; `page.after` is a session's `cursor`.
+  # Needs `read`. Safe to repeat.
+
+  context @24 (page :Bowline.Page) -> (messages :List(Message.Message), end :Bowline.PageEnd);
+  # What a model is to be shown: if the conversation was summed up, the message that asked for it, the summary,
+  # the kept tail, and everything that came since, also while it was being summed up; otherwise all of it.
+  # Pages only forward. Needs `read`. Safe to repeat.
+
+  plan @25 (limits :ContextLimits) -> (plan :ContextPlan);
+  # What the rules say about the size of the context: whether it is to be summed up, which tail is kept then,
+  # and which outputs of tools can be left out. It changes nothing. Needs `read`. Safe to repeat.
+
+  checkpoints @26 (page :Bowline.Page) -> (checkpoints :List(CheckpointInfo), end :Bowline.PageEnd);
+  # Places the conversation can go back to; `page.after` is a checkpoint's `cursor`. Needs `read`. Safe to
+  # repeat.
+
+  diffs @27 (turnId :Text, page :Bowline.Page) -> (diffs :List(Message.FileDiff), end :Bowline.PageEnd);
+  # What a turn did to files; `page.after` counts from 1. Needs `read`. Safe to repeat.
+  # Fails with: `id-malformed`, `turn-not-found`.
+
+  permits @28 (permission :Text, patterns :List(Text)) -> (action :Message.Action, rule :Message.Rule);
+  # What the rules of server, project, session and delegate say: `deny` if any of the patterns is denied,
+  # `allow` if all are allowed, otherwise `ask`; and the rule that decided, if one did. A delegate's rules can
+  # only make it stricter. Needs `read`. Safe to repeat.
+}
+
+interface Turn {
+  # A run of an agent that is under way. Its ops stand in the session's log, and can be written with
+  # `Session.append` as well, a batch at a time.
+  #
+  # It ends by `finish`, whoever calls it, or when its lease runs out because nothing was heard of it: any call
+  # here and any op that names it keeps it. However it ends, tools that still ran are closed as interrupted and
+  # open texts as far as they came, in the same transaction. After that it answers `turn-ended`.
+
+  info @0 () -> (turn :TurnInfo);
+  # Needs `read`. Safe to repeat.
+
+  addMessage @1 (op :Bowline.OpHeader, message :Message.MessageBody) -> (id :Text);
+  # A step of it: another message of the assistant, which answers the turn's own. Needs `turn`. Safe to repeat.
+  # Fails with: `turn-ended`, `message-exists`, and as the op `putMessage`.
+
+  putPart @2 (op :Bowline.OpHeader, part :Message.PartPut) -> (writer :PartWriter, id :Text);
+  # As the op `putPart`, into the newest message of the turn if none is named. `writer` is for a part that is
+  # open. Needs `turn`. Safe to repeat. Fails with: `turn-ended`, and as that op.
+
+  partWriter @3 (messageId :Text, partId :Text) -> (writer :PartWriter, offset :UInt64);
+  # To go on with an open part; `offset` is how long its text is. Needs `turn`. Safe to repeat.
+  # Fails with: `turn-ended`, `part-not-found`, `part-closed`, `id-malformed`.
+
+  heartbeat @4 () -> (untilMs :UInt64);
+  # Keeps the lease, and tells until when. It takes no op header: repeating it leads to the same state. Needs
+  # `turn`. Fails with: `turn-ended`.
+
+  finish @5 (op :Bowline.OpHeader, end :Message.TurnEnd) -> ();
+  # Ends it, in one transaction: the last parts, what still ran, totals and summary. Needs `turn`. Safe to
+  # repeat. Fails with: `turn-ended` (it says how it ended), and as the op `endTurn`.
+}
+
+interface PartWriter {
+  # The text of an open part, as it comes. Not numbered like ops: every piece says where it belongs, so sending
+  # any of it again does no harm.
+  #
+  # It is an object of its own because a streaming call that fails takes every later call on the same object
+  # with it. Nothing is lost then: `Turn.partWriter` says where to go on.
+
+  delta @0 (offset :UInt64, text :Text) -> stream;
+  # The text from this byte on. What is there already must be the same. The return says only that more may be
+  # sent; `flush` says that it is on disk. Needs `turn`.
+  #
+  # The stream fails, with every later call on it, with: `delta-gap` (the text is not that long yet),
+  # `delta-conflict` (something else stands there), `content-too-large`, `turn-ended`, `part-closed`,
+  # `part-not-found`, `revoked`, `overloaded`, `outcome-unknown`, `storage-failed`.
+
+  flush @1 () -> (offset :UInt64);
+  # On return everything that was sent before is on disk: the text up to `offset`. Needs `turn`.
+}
+
+interface Upload {
+  # Something long on its way.
+
+  write @0 (offset :UInt64, data :Data) -> stream;
+  # The bytes from `offset` on, at most 1 MiB; what is there already is skipped. Needs `append`. The stream
+  # fails with: `content-gap`, `content-malformed` (it is longer than was said), and what any stream may fail
+  # with.
+
+  finish @1 () -> (offset :UInt64);
+  # On return it is on disk, if `offset` is all of it. Needs `append`. Fails with: `content-malformed` (the hash
+  # is not that of what came; it has to be sent again).
+}
+
+struct TurnInfo {
+  id @0 :Text;
+  cursor @1 :UInt64;
+  # Where in the session's log it was begun.
+
+  messageId @2 :Text;
+  # What it answers.
+
+  state @3 :Message.TurnState;
+  beganAtMs @4 :UInt64;
+  endedAtMs @5 :UInt64;
+  untilMs @6 :UInt64;
+  # When its lease runs out, unless something is heard of it; 0 if it does not run.
+
+  leaseMs @7 :UInt64;
+  reason @8 :Text;
+  retry @9 :Message.TurnRetry;
+  # Set while it waits before it tries again.
+
+  summary @10 :Message.Summary;
+  usage @11 :Message.Usage;
+  # Of its steps.
+}
+
+struct ForkDraft {
+  id @0 :Text;
+  # As in `SessionDraft`.
+
+  title @1 :Text;
+  # Empty for the title of this one with `(fork #1)` behind it, or the next number.
+
+  before @2 :Text;
+  # The message before which it leaves; empty for all of it.
+}
+
+struct CheckpointInfo {
+  cursor @0 :UInt64;
+  name @1 :Text;
+  messageId @2 :Text;
+  # The last message then; empty if there was none.
+
+  createdAtMs @3 :UInt64;
+  automatic @4 :Bool;
+  # Made because something was left behind. It goes, with what only it still knows, when the history does: see
+  # `Message.HistoryPolicy`.
+}
+
+struct ContextLimits {
+  # What is known about a model. All in tokens; 0 for not said.
+
+  context @0 :UInt64;
+  input @1 :UInt64;
+  output @2 :UInt64;
+  reserved @3 :UInt64;
+  # Kept free of input; 0 for the smaller of 20,000 and `output`.
+
+  preserveRecent @4 :UInt64;
+  # For the kept tail; 0 for a quarter of what is usable, at least 2,000 and at most 15,000.
+
+  tailTurns @5 :UInt32;
+  # Turns in the kept tail at most; 0 for any number.
+
+  auto @6 :Bool;
+  # Whether summing up by itself is wanted at all.
+}
+
+struct ContextPlan {
+  usable @0 :UInt64;
+  used @1 :UInt64;
+  # As the newest finished step told, or estimated at four characters to a token.
+
+  overflow @2 :Bool;
+  # It is to be summed up.
+
+  tailStartId @3 :Text;
+  # Where the kept tail would begin; empty if nothing is kept.
+
+  prunable @4 :List(Message.PartRef);
+  # Outputs of tools that can be left out with the op `pruneOutputs`; none unless it is worth it.
+
+  prunableTokens @5 :UInt64;
 }
 
 struct DelegationDraft {
@@ -293,7 +507,17 @@ struct SessionDraft {
   # have one made.
 
   title @1 :Text;
-  # For people, at most 1024 bytes; may be empty.
+  # For people, at most 1024 bytes. Empty for `New session - ` and the time, or `Child session - ` if it has a
+  # parent.
+
+  parentId @2 :Text;
+  # A session of the same project this one was made for; empty for none. `delegate` names itself.
+
+  createdAtMs @3 :UInt64;
+  # When it was made, by the client's account; 0 for now.
+
+  changes @4 :List(Message.SessionChange);
+  # Everything else that is to be known about it from the start.
 }
 
 struct SessionInfo {
@@ -308,6 +532,86 @@ struct SessionInfo {
 
   head @5 :UInt64;
   # Where the session's own log ends. 0 while it is empty.
+
+  parentId @6 :Text;
+  slug @7 :Text;
+  # Two words for people to tell sessions apart by; not unique.
+
+  directory @8 :Text;
+  path @9 :Text;
+  agent @10 :Text;
+  model @11 :Message.Model;
+  version @12 :Text;
+  metadata @13 :Text;
+  rest @14 :Text;
+  rules @15 :List(Message.Rule);
+  # As they were set; see `Message.SessionChange`.
+
+  updatedAtMs @16 :UInt64;
+  # When something last happened in it.
+
+  archived @17 :Bool;
+  archivedAtMs @18 :Int64;
+  usage @19 :Message.Usage;
+  # Of all its steps.
+
+  summary @20 :Message.Summary;
+  status @21 :Status;
+  revert @22 :Message.Revert;
+  # Set while something is reverted that `unrevert` can bring back.
+
+  forkedFrom @23 :ForkedFrom;
+  todoCount @24 :UInt32;
+}
+
+struct ForkedFrom {
+  sessionId @0 :Text;
+  # Empty if it is no fork.
+
+  cursor @1 :UInt64;
+  # Where that session's log ended then.
+
+  messageId @2 :Text;
+  # The last message that was copied; empty if there was none.
+}
+
+struct Status {
+  union {
+    idle @0 :Void;
+    busy @1 :Void;
+    retry @2 :Message.TurnRetry;
+  }
+
+  turns @3 :UInt32;
+  # That run.
+
+  queued @4 :UInt32;
+}
+
+struct SessionFilter {
+  directory @0 :Text;
+  # Only sessions with exactly this one; empty for any.
+
+  path @1 :Text;
+  # Only sessions at this path or below; then `directory` counts only for sessions without a path. Empty for
+  # any.
+
+  roots @2 :Bool;
+  # Only sessions without a parent.
+
+  start @3 :UInt64;
+  # Only sessions something happened in at this time or later.
+
+  search @4 :Text;
+  # Only sessions with this in their title, in any case.
+
+  archived @5 :Archived;
+}
+
+enum Archived {
+  leaveOut @0;
+  include @1;
+  only @2;
 }
 
 struct SessionOp {
@@ -332,6 +636,51 @@ struct SessionOp {
 
     setHistory @5 :Message.HistoryPolicy;
     # How much history to keep of this session, in place of the server's own setting.
+
+    update @9 :List(Message.SessionChange);
+    # Changes what is known about the session, all of it at once.
+    # Rejected with: `title-too-long`, `rules-malformed`.
+
+    setTodos @10 :List(Message.Todo);
+    # The whole list of things to do, in place of the one there was. At most 1,000.
+
+    setMessage @11 :Message.MessageBody;
+    # Changes everything about a message but its parts, which must be left out, its id, its role and the turn
+    # it belongs to.
+    # Rejected with: `message-not-found`.
+
+    putPart @12 :Message.PartPut;
+    # Adds a part to a message, or puts another in its place. A tool goes forward only.
+    # Rejected with: `message-not-found`, `turn-ended`, `turn-not-found`, `tool-ended` (it is completed or
+    # failed already, or never ran), `content-not-found`, `too-many-parts`. Needs `turn` as well if it names a turn.
+
+    removePart @13 :Message.PartRef;
+    # Rejected with: `message-not-found`, `part-not-found`, `session-busy` (it belongs to a turn that runs).
+
+    beginTurn @14 :Message.TurnDraft;
+    # As `Session.beginTurn`. Needs `turn` as well.
+
+    endTurn @15 :Message.TurnEnd;
+    # As `Turn.finish`. Rejected with: `turn-ended`, `turn-not-found`, `message-not-found`. Needs `turn` as well.
+
+    retryTurn @16 :Message.TurnRetry;
+    # Says that a turn waits; the next op that names it says that it goes on. Needs `turn` as well.
+
+    setHead @17 :Message.Head;
+    # Says where the conversation ends: undo, redo, revert, unrevert. Messages, parts and todos beyond are not
+    # shown any more, but kept: `end` brings them back. When the next turn begins, they are left behind, and a
+    # checkpoint is made from which they can still be reached.
+    # Rejected with: `session-busy`, `message-not-found`, `part-not-found`, `checkpoint-not-found`. Where there
+    # is nothing to undo or redo, nothing changes. Needs `turn` as well.
+
+    checkpoint @18 :Text;
+    # Gives this place in the conversation a name, to come back to. Names need not be unique: the newest counts.
+    # They do not begin with `@`, which is for those the server makes.
+    # Rejected with: `session-busy`, `title-too-long`, `op-malformed`. Needs `turn` as well.
+
+    pruneOutputs @19 :List(Message.PartRef);
+    # Leaves the outputs of these tools out of what the model sees; they stay stored. See `Session.plan`.
+    # Rejected with: `message-not-found`, `part-not-found`, `tool-ended` (not completed).
   }
 
   dependsOn @6 :List(UInt64);

@@ -15,6 +15,7 @@
 //! | [`engine`] | the single writer: once per op, group commit, reply after commit | knowing what an op means; `async` behind its handle |
 //! | [`ops`] | the verbs: one file each, input, rule and refusals together | clocks, randomness, I/O of their own, capnp |
 //! | [`queries`] | the questions: read-only, on connections of their own | changing anything |
+//! | [`exchange`] | sessions as documents, and what other programs keep of theirs | knowing a server |
 //! | [`store`] | memory: one SQLite file, one file of code per table | showing a SQLite type |
 //! | [`model`] | the nouns and the pure rules about them, the ledger's first of all | knowing a socket, a database or the time |
 //! | [`wire`] | code generated from `schema/` | anything written by hand |
@@ -75,6 +76,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod engine;
+pub mod exchange;
 pub mod limits;
 pub mod model;
 pub mod ops;

@@ -21,6 +21,43 @@ const _: () = assert!(PARTS_MAX == crate::wire::message_capnp::PARTS_MAX as u32)
 const _: () = assert!(crate::wire::bowline_capnp::PRODUCER_BYTES == 16);
 const _: () = assert!(crate::wire::bowline_capnp::OP_ID_BYTES == 16);
 
+/// Text of one part that is told together with it.
+pub const INLINE_TEXT_BYTES_MAX: usize = 128 << 10;
+const _: () =
+    assert!(INLINE_TEXT_BYTES_MAX == crate::wire::message_capnp::INLINE_TEXT_BYTES_MAX as usize);
+/// Parts of one message, with those that were put since.
+pub const PARTS_PUT_MAX: u32 = 10_000;
+/// Shortest lease of a turn.
+pub const TURN_LEASE_MS_MIN: u64 = 1_000;
+/// Longest lease of a turn.
+pub const TURN_LEASE_MS_MAX: u64 = DAY_MS;
+/// Lease of a turn that names none: long enough for a model that thinks before it says something.
+pub const TURN_LEASE_MS_DEFAULT: u64 = 60_000;
+/// Turns of one session that run or wait.
+pub const TURNS_UNDER_WAY_MAX: u64 = 256;
+/// Things to do in one list.
+pub const TODOS_MAX: u32 = 1_000;
+/// Files a turn tells of.
+pub const DIFFS_MAX: u32 = 10_000;
+/// Stretches of the path of a conversation: how often it can go back and on.
+pub const TIMELINE_SEGMENTS_MAX: usize = 4_096;
+/// Directories of one project that are told.
+pub const WORKTREES_MAX: u64 = 1_000;
+/// Longest content, and longest text of a part.
+pub const CONTENT_BYTES_MAX: u64 = 256 << 20;
+/// Content is stored and read in pieces of this size.
+pub const CONTENT_PIECE_BYTES: usize = 256 << 10;
+/// Bytes of one call on an upload.
+pub const UPLOAD_BYTES_MAX: usize = 1 << 20;
+/// How long an upload that nothing names is kept.
+pub const UPLOAD_KEPT_MS: u64 = DAY_MS;
+/// Uploads that are let go of in one step.
+pub const UPLOADS_STEP_MAX: u32 = 64;
+/// Bytes of all rules of one object.
+pub const RULES_BYTES_MAX: usize = 64 << 10;
+/// Patterns asked about at one time.
+pub const PATTERNS_MAX: u32 = 64;
+
 /// One op as encoded. Larger things are cut into several ops by the client.
 pub const OP_PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Ops in one batch: enough that a commit's cost vanishes, few enough that one batch cannot hold up

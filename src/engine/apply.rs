@@ -4,24 +4,28 @@ mod batch;
 mod own;
 
 use super::command::{
-    Answer, Claiming, Command, Compacting, Freed, Registered, Registering, Subscribing,
+    Answer, Claiming, Command, Compacting, Freed, Growing, Registered, Registering, Subscribing,
+    Uploading,
 };
 use super::notes::Notes;
 use super::queue::Refusal;
 use super::trail::Trail;
 use crate::limits::{
     DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX, PRODUCERS_PER_LOG_MAX,
-    PRODUCERS_PER_SHARE_MAX,
+    PRODUCERS_PER_SHARE_MAX, UPLOADS_STEP_MAX,
 };
 use crate::model::audit::{self, AuditedOps, Entry};
 use crate::model::code::Code;
 use crate::model::feed;
 use crate::model::grant::Fallen;
-use crate::model::ids::{GrantKey, LogId};
+use crate::model::ids::{Cursor, GrantKey, LogId};
 use crate::model::registration;
 use crate::model::rights::Rights;
 use crate::model::share::{ReadOnlyShare, ShareEnded};
-use crate::ops::{Also, Kind, end_delegation, heartbeat, use_ref};
+use crate::ops::{
+    Also, Kind, NotApplied, Place, end_delegation, end_turn, found, grow, heartbeat, upload,
+    use_ref,
+};
 use crate::store::grants::Force;
 use crate::store::logs::LogState;
 use crate::store::subscriptions::Taken;
@@ -119,6 +123,32 @@ pub(super) fn run(
             }
             Answer::Claimed(used.id)
         }
+        Command::Grow(growing) => {
+            authorise(tx, growing.grant, now_ms)?;
+            let Growing { key, offset, text, .. } = growing;
+            there(store::logs::get(tx, key.session)?)?;
+            let length = refused(grow::grow(tx, *key, *offset, text, now_ms))?;
+            Answer::Grew { length, session: key.session }
+        }
+        Command::Upload(uploading) => {
+            authorise(tx, uploading.grant, now_ms)?;
+            let Uploading { session, content, offset, data, .. } = uploading;
+            Answer::Until(refused(upload::upload(tx, *session, *content, *offset, data, now_ms))?)
+        }
+        Command::TurnHeartbeat { grant, session, turn } => {
+            authorise(tx, *grant, now_ms)?;
+            let place = Place {
+                log: *session,
+                cursor: Cursor(0),
+                now_ms,
+                granted: *grant,
+                only_own: false,
+            };
+            Answer::Until(refused(heartbeat::of_turn(tx, place, *turn))?)
+        }
+        Command::LetGo { before_ms } => {
+            Answer::Until(store::contents::forget_unused(tx, *before_ms, UPLOADS_STEP_MAX)?)
+        }
         Command::Heartbeat(grant) => {
             authorise(tx, *grant, now_ms)?;
             Answer::Until(heartbeat::heartbeat(tx, *grant, now_ms)?.map_err(Refusal::Op)?)
@@ -137,7 +167,25 @@ pub(super) fn run(
     })
 }
 
-/// Ends delegations whose time has come, and says so in the logs of those who delegated.
+/// The answer of a rule that is no op's.
+fn refused<T>(decided: Result<T, NotApplied>) -> Result<T, Failed> {
+    match decided {
+        Ok(decided) => Ok(decided),
+        Err(NotApplied::Refused(refused)) => Err(Refusal::Op(refused).into()),
+        Err(NotApplied::Store(error)) => Err(error.into()),
+    }
+}
+
+/// Nothing is done in a session that is gone.
+fn there(log: LogState) -> Result<LogState, Failed> {
+    match log.removed {
+        false => Ok(log),
+        true => Err(Refusal::Op(found::Error::SessionNotFound.into()).into()),
+    }
+}
+
+/// Ends delegations and turns whose time has come, and says so in the logs of those who delegated, and of the
+/// sessions.
 fn end_due(tx: &Tx<'_>, now_ms: u64, trail: &mut Trail) -> Result<Answer, Failed> {
     let ended = end_delegation::end_due(tx, now_ms)?;
     let mut grown = Vec::new();
@@ -148,7 +196,24 @@ fn end_due(tx: &Tx<'_>, now_ms: u64, trail: &mut Trail) -> Result<Answer, Failed
         let audited = (audit::Kind::DelegationEnded, Some(*granted));
         trail.wrote(audited, None, *log, written);
     }
-    Ok(Answer::Ended { count: ended.count, grown, cut: ended.cut })
+    let mut count = ended.count;
+    for (log, turn) in end_turn::lapsed(tx, now_ms)? {
+        let state = store::logs::get(tx, log)?;
+        let granted = GrantKey(0);
+        let place = Place { log, cursor: state.head.next(), now_ms, granted, only_own: false };
+        count += 1;
+        let why = "nothing was heard of it for as long as its lease";
+        let Some(ended) = end_turn::abort(tx, place, turn, why)? else { continue };
+        let granted = store::turns::at(tx, log, turn)?.map_or(granted, |turn| turn.granted);
+        let mut written = AuditedOps::default();
+        let first = Also { log, entry: ended.entry, granted };
+        for Also { log, entry, granted } in std::iter::once(first).chain(ended.also) {
+            own::append(tx, now_ms, log, granted, &entry, &mut written)?;
+        }
+        grown.push((log, state.project));
+        trail.wrote((audit::Kind::Changed, None), None, log, written);
+    }
+    Ok(Answer::Ended { count, grown, cut: ended.cut })
 }
 
 /// Writes down what was gathered.
@@ -249,7 +314,7 @@ fn register(
     let Registering { grant, log, object, registration: asked } = registering;
     authorise(tx, *grant, now_ms)?;
     published(tx, *object, *log)?;
-    let state = store::logs::get(tx, *log)?;
+    let state = there(store::logs::get(tx, *log)?)?;
     same_epoch(tx, *object, asked.capability_epoch)?;
     let known = store::producers::get(tx, *log, asked.producer)?;
     let before = known.map(|(_, state)| state).unwrap_or_default();
@@ -286,5 +351,8 @@ fn compact(tx: &Tx<'_>, compacting: Compacting) -> Result<Freed, Failed> {
     let stateless: Vec<u16> =
         Kind::ALL.into_iter().filter(|kind| !kind.leaves_state()).map(|kind| kind as u16).collect();
     let (ops, bytes) = store::compaction::sweep(tx, log, state, through, &stateless)?;
+    if ops > 0 {
+        store::contents::sweep_log(tx, log)?;
+    }
     Ok(Freed { swept: through, ops, bytes })
 }

@@ -2,12 +2,14 @@
 
 use super::notes::Notes;
 use crate::limits::COMMAND_BYTES_LEAST;
+use crate::model::content::ContentRef;
 use crate::model::feed::Stretch;
 use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader};
 use crate::model::registration::Registration;
 use crate::model::sturdy_ref::Verifier;
 use crate::ops::{Cut, Op};
+use crate::store::streams::StreamKey;
 use crate::store::subscriptions::{SubscriptionKey, Taken};
 
 /// One change of durable state. There is no other way to make one.
@@ -38,7 +40,25 @@ pub(super) enum Command {
     Claim(Claiming),
     /// Something is heard of a delegate.
     Heartbeat(GrantKey),
-    /// Delegations whose time has come are ended.
+    /// An open part has more text.
+    Grow(Growing),
+    /// Something long comes, before a part names it.
+    Upload(Uploading),
+    /// Something is heard of a turn.
+    TurnHeartbeat {
+        /// Under which grant.
+        grant: GrantKey,
+        /// In which session.
+        session: LogId,
+        /// Where it was begun.
+        turn: Cursor,
+    },
+    /// Uploads nobody has named are let go of.
+    LetGo {
+        /// If they were not touched since.
+        before_ms: u64,
+    },
+    /// Delegations and turns whose time has come are ended.
     EndDue,
     /// What was refused and read meanwhile is written down.
     Note(Notes),
@@ -71,6 +91,34 @@ impl Submission {
     pub fn plain(grant: GrantKey, log: LogId, header: BatchHeader, ops: Vec<Op>) -> Self {
         Self { grant, log, object: log, only_own: false, header, ops }
     }
+}
+
+/// More text for an open part.
+#[derive(Debug, Clone)]
+pub struct Growing {
+    /// Under which grant.
+    pub grant: GrantKey,
+    /// Which part.
+    pub key: StreamKey,
+    /// From which byte on.
+    pub offset: u64,
+    /// The text.
+    pub text: String,
+}
+
+/// A piece of something long.
+#[derive(Debug, Clone)]
+pub struct Uploading {
+    /// Under which grant.
+    pub grant: GrantKey,
+    /// For which session.
+    pub session: LogId,
+    /// What it is to be.
+    pub content: ContentRef,
+    /// From which byte on.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Vec<u8>,
 }
 
 /// A run of a producer, for one log, under one authority.
@@ -159,6 +207,8 @@ impl Command {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Command::Append(batch) => batch.ops.iter().map(Op::bytes).sum(),
+            Command::Grow(growing) => growing.text.len() + COMMAND_BYTES_LEAST,
+            Command::Upload(uploading) => uploading.data.len() + COMMAND_BYTES_LEAST,
             _ => COMMAND_BYTES_LEAST,
         }
     }
@@ -184,7 +234,11 @@ impl Command {
             Command::Forget { grant, stretch, .. } => Some((*grant, Some(stretch.log()))),
             Command::Redeem(grant) | Command::Heartbeat(grant) => Some((*grant, None)),
             Command::Claim(claiming) => Some((claiming.claim, None)),
+            Command::Grow(growing) => Some((growing.grant, Some(growing.key.session))),
+            Command::Upload(uploading) => Some((uploading.grant, Some(uploading.session))),
+            Command::TurnHeartbeat { grant, session, .. } => Some((*grant, Some(*session))),
             Command::Acknowledge(_)
+            | Command::LetGo { .. }
             | Command::Compact(_)
             | Command::EndDue
             | Command::Note(_)
@@ -229,6 +283,11 @@ pub(super) enum Answer {
         /// Which, if there was one.
         key: Option<SubscriptionKey>,
     },
+    /// A text has become so long.
+    Grew {
+        length: u64,
+        session: LogId,
+    },
     Done(bool),
     Claimed(GrantId),
     Freed(Freed),
@@ -239,6 +298,21 @@ impl Answer {
     pub(super) fn ack(self) -> Option<Ack> {
         match self {
             Answer::Appended { ack, .. } => Some(ack),
+            _ => None,
+        }
+    }
+
+    pub(super) fn length(self) -> Option<u64> {
+        match self {
+            Answer::Grew { length, .. } => Some(length),
+            _ => None,
+        }
+    }
+
+    /// The session in which a text has grown.
+    pub(super) fn grown_text(&self) -> Option<LogId> {
+        match self {
+            Answer::Grew { session, .. } => Some(*session),
             _ => None,
         }
     }

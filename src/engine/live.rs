@@ -122,6 +122,7 @@ mod tests {
             created_at_ms: 0,
             cursor: Cursor(1),
             session_count: sessions,
+            ..ProjectInfo::default()
         })
     }
 

@@ -20,9 +20,12 @@ mod watch;
 mod writer;
 
 pub use crate::model::grant::Fallen;
+pub use crate::ops::upload::REFUSED as UPLOAD_REFUSED;
+pub use crate::store::streams::StreamKey;
 pub use crate::store::subscriptions::{SubscriptionKey, Taken};
 pub use command::{
-    Acknowledgement, Claiming, Compacting, Freed, Registered, Registering, Submission, Subscribing,
+    Acknowledgement, Claiming, Compacting, Freed, Growing, Registered, Registering, Submission,
+    Subscribing, Uploading,
 };
 pub use live::LiveLog;
 pub use notes::Denial;
@@ -34,7 +37,7 @@ pub use writer::Fatal;
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::model::feed::Stretch;
-use crate::model::ids::{GrantId, GrantKey, LogId, SubscriptionName};
+use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::Ack;
 use crate::store::Store;
 use command::{Answer, Command};
@@ -149,7 +152,28 @@ impl Engine {
         self.queue.push(Command::Heartbeat(grant), Answer::until)
     }
 
-    /// Ends delegations whose time has come; answers how many.
+    /// Adds to the text of an open part; answers how long it is then.
+    pub fn grow(&self, growing: Growing) -> Submitted<u64> {
+        self.queue.push(Command::Grow(growing), Answer::length)
+    }
+
+    /// Takes a piece of something long; answers how much of it is there then, or [`UPLOAD_REFUSED`] if it is
+    /// not what it was said to be.
+    pub fn upload(&self, uploading: Uploading) -> Submitted<u64> {
+        self.queue.push(Command::Upload(uploading), Answer::until)
+    }
+
+    /// Something is heard of a turn; answers until when its lease lasts now.
+    pub fn turn_heartbeat(&self, grant: GrantKey, session: LogId, turn: Cursor) -> Submitted<u64> {
+        self.queue.push(Command::TurnHeartbeat { grant, session, turn }, Answer::until)
+    }
+
+    /// Lets uploads go that were not touched since and that nothing names; answers how many.
+    pub fn let_go(&self, before_ms: u64) -> Submitted<u64> {
+        self.queue.push(Command::LetGo { before_ms }, Answer::until)
+    }
+
+    /// Ends delegations and turns whose time has come; answers how many.
     pub fn end_due(&self) -> Submitted<u64> {
         self.queue.push(Command::EndDue, Answer::ended)
     }

@@ -115,6 +115,15 @@ impl Watchtower {
         self.wake.notify_one();
     }
 
+    /// Texts of open parts have grown in these sessions; nobody else follows them.
+    pub(super) fn texts_grew(&self, sessions: Vec<LogId>) {
+        if sessions.is_empty() {
+            return;
+        }
+        lock(&self.grown).stretches.extend(sessions.into_iter().map(Stretch::Log));
+        self.wake.notify_one();
+    }
+
     /// A named subscription has another holder.
     pub(super) fn held_by(&self, stretch: Stretch, key: SubscriptionKey, holder: u64) {
         let watched = lock(&self.watched).get(&stretch).and_then(Weak::upgrade);

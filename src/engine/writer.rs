@@ -87,10 +87,13 @@ pub(super) fn run(
                         .iter()
                         .filter_map(|job| job.command.compacts())
                         .for_each(|log| tower.compacted(log));
+                    let texts: Vec<_> =
+                        answers.iter().flatten().filter_map(Answer::grown_text).collect();
                     for (job, answer) in waiting.drain(..).zip(answers) {
                         job.answer(answer);
                     }
                     tower.grew(grown);
+                    tower.texts_grew(texts);
                 }
                 Ended::Undone { at, why } => waiting.remove(at).answer(Err(why)),
                 Ended::NotBegun(StoreError::Busy) => {

@@ -133,6 +133,14 @@ impl Caveats {
     }
 }
 
+impl Caveats {
+    /// Whether a part of a tool is one it must not name.
+    pub fn forbids_tool(&self, tool: &str) -> Option<Forbidden> {
+        let limited = self.tools.is_some();
+        (limited && !self.allows_tool(tool)).then(|| Forbidden(Some(tool.to_owned())))
+    }
+}
+
 /// A tool that must not be named.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", match .0 {

@@ -171,6 +171,44 @@ codes! {
         "A call on the sink failed, so its feed ended. See to the sink, then ask for the feed again.";
     TooManySubscriptions, "too-many-subscriptions", Later,
         "As many feeds run through this connection, or as many named subscriptions are kept for this object, as the server allows. End or forget some.";
+    SessionBusy, "session-busy", Later,
+        "A turn runs in this session, and what was asked for cannot be done beside it. Wait for its end, abort it, or ask for the new turn to be queued.";
+    TurnExists, "turn-exists", No,
+        "The session has a turn with the chosen id.";
+    TurnNotFound, "turn-not-found", No,
+        "The session has no turn with this id, or the message does not belong to it.";
+    TurnEnded, "turn-ended", No,
+        "The turn is over; the text says how. Nothing more can be said in it: begin another.";
+    TooManyTurns, "too-many-turns", Later,
+        "As many turns run and wait in this session as the server allows.";
+    LeaseMalformed, "lease-malformed", No,
+        "The lease of a turn is too short or too long.";
+    PartNotFound, "part-not-found", No,
+        "The message has no part with this id.";
+    PartClosed, "part-closed", No,
+        "The part is not open: its text is complete.";
+    TooManyParts, "too-many-parts", No,
+        "The message has as many parts as the server allows.";
+    ToolEnded, "tool-ended", No,
+        "The tool has completed or failed already, or never ran. Its state stays as it is.";
+    CheckpointNotFound, "checkpoint-not-found", No,
+        "The session has no checkpoint of this name.";
+    DeltaGap, "delta-gap", No,
+        "The text does not reach that far yet. Go on where it ends: see `Turn.partWriter`.";
+    DeltaConflict, "delta-conflict", No,
+        "Another text stands where this one was to go. Two clients write the same part, or it was changed after it was first sent.";
+    ContentNotFound, "content-not-found", No,
+        "No part of this session names such content, and it was not uploaded to it. Upload it first: see `Session.upload`.";
+    ContentMalformed, "content-malformed", No,
+        "What was uploaded is not what it was said to be: the hash is not 32 bytes or not the right one, or it is longer than was said. Send it again.";
+    ContentTooLarge, "content-too-large", No,
+        "The content, or the text of a part, is longer than the server takes.";
+    ContentGap, "content-gap", No,
+        "Bytes before these are missing. Go on where the server says.";
+    RulesMalformed, "rules-malformed", No,
+        "There are too many rules, or one is too long or holds a control character.";
+    TokenMalformed, "token-malformed", No,
+        "The token is not one that this list gave. Begin anew without one.";
     ShuttingDown, "shutting-down", Reconnect,
         "The server is stopping. The call was not taken; send it again once the server is back.";
     ConnectionEnded, "connection-ended", Reconnect,

@@ -110,6 +110,8 @@ pub struct Wish {
     pub kinds: BTreeSet<u16>,
     /// Nothing of this producer.
     pub skip: Option<ProducerId>,
+    /// Texts of open parts, as they come.
+    pub texts: bool,
 }
 
 impl Wish {

@@ -65,7 +65,7 @@ fn encoded(bytes: &[u8; 16]) -> String {
 macro_rules! text_ids {
     ($($(#[$doc:meta])* $name:ident, $prefix:literal;)+) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
         pub struct $name(String);
 
         impl $name {
@@ -105,6 +105,10 @@ text_ids! {
     ShareId, "shr";
     /// Names a message in its session.
     MessageId, "msg";
+    /// Names a part in its message.
+    PartId, "prt";
+    /// Names a turn in its session.
+    TurnId, "trn";
 }
 
 /// An id nobody may choose.
@@ -146,6 +150,30 @@ fn checked(text: &str) -> Result<&str, Malformed> {
     }
 }
 
+impl PartId {
+    /// The id of a part that came with a message and without one.
+    pub fn made_in(message: &MessageId, index: u32) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("bowline part id v1");
+        hasher.update(message.as_str().as_bytes()).update(&index.to_le_bytes());
+        Self(format!("prt_{}", encoded(&half(&hasher))))
+    }
+}
+
+impl MessageId {
+    /// The id of a message that was copied from another session, by the op that did.
+    pub fn copied_by(op: OpId, original: &str) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key("bowline copied message id v1");
+        hasher.update(&op.0).update(original.as_bytes());
+        Self(format!("msg_{}", encoded(&half(&hasher))))
+    }
+}
+
+fn half(hasher: &blake3::Hasher) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    hasher.finalize_xof().fill(&mut bytes);
+    bytes
+}
+
 impl SubscriptionName {
     /// The name of a subscription of a share, among those of the session it shows. A space keeps it apart from
     /// whatever a client can choose.
@@ -165,7 +193,7 @@ impl ProducerId {
 }
 
 /// The row number of a log: the root's, a project's, a session's or a share's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct LogId(pub i64);
 
 impl LogId {

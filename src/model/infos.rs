@@ -1,6 +1,11 @@
 //! What a reader is told about an object.
 
 use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, MessageId, ProjectId, SessionId};
+use crate::model::permission::Rule;
+use crate::model::session::{Details, ForkedFrom};
+use crate::model::timeline::Timeline;
+use crate::model::turn::{Status, Summary};
+use crate::model::usage::Usage;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -71,7 +76,7 @@ pub struct SessionKey {
 }
 
 /// A project as told to a reader.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProjectInfo {
     /// Its public name.
     pub id: ProjectId,
@@ -85,11 +90,19 @@ pub struct ProjectInfo {
     pub cursor: Cursor,
     /// How many sessions it has.
     pub session_count: u64,
+    /// The directories it was opened in, and when.
+    pub worktrees: Vec<(String, u64)>,
+    /// What agents may do in it without asking.
+    pub rules: Vec<Rule>,
+    /// Its remote, as it is compared; may be empty.
+    pub remote: String,
 }
 
 /// A session as told to a reader.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionInfo {
+    /// Its log, which is also its row.
+    pub log: LogId,
     /// Its public name.
     pub id: SessionId,
     /// The project it belongs to.
@@ -102,6 +115,41 @@ pub struct SessionInfo {
     pub cursor: Cursor,
     /// Where its own log ends.
     pub head: Cursor,
+    /// The session it was made for.
+    pub parent: Option<SessionId>,
+    /// Two words to tell it by.
+    pub slug: String,
+    /// What is said about it.
+    pub details: Details,
+    /// Where it left another one, if it did.
+    pub forked_from: Option<ForkedFrom>,
+    /// Which part of its log is its conversation.
+    pub timeline: Timeline,
+    /// When something last happened in it.
+    pub updated_at_ms: u64,
+    /// What its steps cost.
+    pub usage: Usage,
+    /// What came of its turns.
+    pub summary: Summary,
+    /// What it is doing.
+    pub status: Status,
+    /// How many things there are to do.
+    pub todo_count: u32,
+}
+
+impl SessionInfo {
+    /// About how much it takes up when it is told.
+    pub fn bytes(&self) -> usize {
+        let details = &self.details;
+        let rules: usize =
+            details.rules.iter().map(|rule| rule.permission.len() + rule.pattern.len() + 24).sum();
+        self.title.len()
+            + details.metadata.len()
+            + details.rest.len()
+            + details.directory.len()
+            + rules
+            + 256
+    }
 }
 
 /// What is told about any object.
@@ -110,8 +158,11 @@ pub enum ObjectInfo {
     /// About a project.
     Project(ProjectInfo),
     /// About a session.
-    Session(SessionInfo),
+    Session(Box<SessionInfo>),
 }
+
+/// Parts that were put into a message, by their position; none where one was taken away.
+pub type PutParts = Vec<(u32, Option<Vec<u8>>)>;
 
 /// A message as told to a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,6 +181,23 @@ pub struct MessageInfo {
     pub role: Role,
     /// What was said, in the encoding of the wire.
     pub content: Vec<u8>,
+    /// What was said of it since, in the encoding of the wire.
+    pub info: Option<Vec<u8>>,
+    /// Parts that were put since.
+    pub parts: PutParts,
+    /// Only parts before this position are shown.
+    pub parts_end: u32,
+    /// Parts behind this position are not told here; 0 if all are.
+    pub parts_after: u32,
+}
+
+impl Role {
+    /// The role behind a stored number.
+    pub fn from_number(number: i64) -> Option<Self> {
+        [Self::User, Self::Assistant, Self::System, Self::Tool]
+            .into_iter()
+            .find(|role| *role as i64 == number)
+    }
 }
 
 /// Who said something. Numbers are stored; a retired one stays taken.

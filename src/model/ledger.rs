@@ -8,6 +8,7 @@ use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conflict;
 use crate::model::ids::{BatchId, Cursor, Digest, GrantKey, InstanceId, OpId, ProducerId};
 use crate::model::infos::{ProjectKey, SessionKey};
+use crate::model::turn::State;
 use serde::{Deserialize, Serialize};
 
 /// What a batch says about itself.
@@ -116,12 +117,22 @@ pub enum Decision {
     },
     /// Nor will this one: the log did not end where its author thought.
     Conflicted(Conflict),
+    /// It is in the log, and what it is about was there before.
+    AppliedTo {
+        /// Where.
+        cursor: Cursor,
+        /// What it found.
+        made: Made,
+    },
 }
 
 impl Decision {
     /// Whether what depends on this op may go on.
     pub fn happened(&self) -> bool {
-        matches!(self, Decision::Applied { .. } | Decision::Unchanged { .. })
+        matches!(
+            self,
+            Decision::Applied { .. } | Decision::AppliedTo { .. } | Decision::Unchanged { .. }
+        )
     }
 }
 
@@ -145,6 +156,22 @@ pub enum Made {
         /// How many.
         cut: u64,
     },
+    /// A turn.
+    Turn {
+        /// Where it was begun.
+        cursor: Cursor,
+        /// How far it was then.
+        state: State,
+    },
+    /// A part.
+    Part {
+        /// Of the message that was added there.
+        message: Cursor,
+        /// At this place in it.
+        position: u32,
+    },
+    /// So many sessions are gone.
+    Removed(u64),
 }
 
 /// How an op of a batch came out.

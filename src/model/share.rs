@@ -52,6 +52,21 @@ pub struct ShareInfo {
     pub epoch: u64,
 }
 
+/// A share of a session that is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptShare {
+    /// Where it lived.
+    pub key: ShareKey,
+    /// Whether messages could be added through it.
+    pub append: bool,
+    /// What it showed.
+    pub view: View,
+    /// When it was made.
+    pub created_at_ms: u64,
+    /// When it ended.
+    pub ended_at_ms: u64,
+}
+
 /// It was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this share was ended; nothing is shown through it any more")]

@@ -68,7 +68,8 @@ impl Delegate {
             (Some(child), Some(id)) => {
                 let cursor = store::logs::get(tx, project)?.head.next();
                 let in_project = Place { log: project, cursor, ..place };
-                let (key, created) = child.make(tx, in_project, id, Some(self.session.clone()))?;
+                let (key, created) =
+                    child.make(tx, in_project, id, op, Some(self.session.clone()))?;
                 let granted = place.granted;
                 also.extend(created.map(|entry| Also { log: project, entry, granted }));
                 Some(key)

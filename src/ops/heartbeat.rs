@@ -1,11 +1,11 @@
-//! Something is heard of a delegate, and its lease begins anew.
+//! Something is heard of a delegate, or of a turn, and its lease begins anew.
 //!
 //! This changes what is kept about a grant and nothing in any log, so it is no op; the engine runs it in the
 //! same transactions.
 
 use super::end_delegation::running;
-use super::{NotApplied, Refused};
-use crate::model::ids::GrantKey;
+use super::{NotApplied, Place, Refused, found};
+use crate::model::ids::{Cursor, GrantKey};
 use crate::store::{self, StoreError, Tx};
 
 /// Until when the lease lasts now; 0 for ever. One that follows shortly on another writes nothing.
@@ -27,4 +27,17 @@ pub(crate) fn heartbeat(
     }
     store::delegations::renew(tx, delegation.granted, until_ms)?;
     Ok(Ok(until_ms.unwrap_or(0)))
+}
+
+/// Until when the lease of a turn lasts now.
+pub(crate) fn of_turn(tx: &Tx<'_>, place: Place, turn: Cursor) -> Result<u64, NotApplied> {
+    let turn = store::turns::at(tx, place.log, turn)?.ok_or(found::Error::SessionNotFound)?;
+    turn.running()?;
+    let Some(until_ms) = turn.until_ms else { return Ok(0) };
+    if !turn.lease.is_worth_renewing(until_ms, place.now_ms) {
+        return Ok(until_ms);
+    }
+    let until_ms = turn.lease.until_ms(place.now_ms);
+    store::turns::set_lease(tx, place.log, turn.cursor, until_ms)?;
+    Ok(until_ms)
 }

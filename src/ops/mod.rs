@@ -4,41 +4,72 @@
 //! never awaits, reads no clock and makes no randomness, so the same history always gives the same
 //! state. It refuses *before* it writes anything: the engine checks that.
 
+pub mod begin_turn;
 pub mod bump_epoch;
+pub mod checkpoint;
 pub mod create_session;
 pub mod delegate;
 pub mod end_delegation;
 pub mod end_share;
+pub mod end_turn;
+pub mod fork_session;
+pub mod found;
+pub mod grow;
 pub mod heartbeat;
 pub mod make_grant;
 pub mod open_project;
 pub mod open_share;
+pub mod prune_outputs;
 pub mod put_message;
+pub mod put_part;
 pub mod remove_message;
+pub mod remove_part;
+pub mod remove_session;
+pub mod retry_turn;
 pub mod revoke_actor;
 pub mod revoke_grant;
 pub mod rotate_root;
 pub mod said;
+pub mod set_head;
 pub mod set_history;
+pub mod set_message;
+pub mod set_rules;
 pub mod set_title;
+pub mod set_todos;
+pub mod update_session;
+pub mod upload;
 pub mod use_ref;
 
+pub use begin_turn::{BeginTurn, TurnBegan};
 pub use bump_epoch::{BumpEpoch, EpochBumped};
+pub use checkpoint::{CheckpointDropped, CheckpointMade, MakeCheckpoint};
 pub use create_session::{CreateSession, SessionCreated};
 pub use delegate::{Delegate, Delegated};
 pub use end_delegation::{CompleteDelegation, DelegationEnded};
 pub use end_share::{EndShare, ShareEnded};
+pub use end_turn::{EndTurn, TurnEnded, TurnStarted};
+pub use fork_session::{ForkSession, Forked};
 pub use make_grant::{GrantMade, MakeGrant};
 pub use open_project::{OpenProject, ProjectOpened};
 pub use open_share::{OpenShare, ShareOpened};
+pub use prune_outputs::{OutputsPruned, PruneOutputs};
 pub use put_message::{MessagePut, PutMessage};
+pub use put_part::{NewPart, PartPut, PutPart};
 pub use remove_message::{MessageRemoved, RemoveMessage};
+pub use remove_part::{PartRemoved, RemovePart};
+pub use remove_session::{RemoveSession, SessionRemoved};
+pub use retry_turn::{RetryTurn, TurnRetried};
 pub use revoke_actor::{ActorRevoked, RevokeActor};
 pub use revoke_grant::{GrantRevoked, RevokeGrant};
 pub use rotate_root::{RootRotated, RotateRoot};
 pub use said::Said;
+pub use set_head::{HeadSet, SetHead};
 pub use set_history::{HistorySet, SetHistory};
+pub use set_message::{MessageSet, SetMessage};
+pub use set_rules::{RulesSet, SetRules};
 pub use set_title::{SetTitle, TitleSet};
+pub use set_todos::{SetTodos, TodosSet};
+pub use update_session::{SessionUpdated, UpdateSession};
 
 use crate::limits::{OP_PAYLOAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
 use crate::model::audit;
@@ -82,11 +113,43 @@ pub enum Kind {
     OpenShare = 14,
     /// See [`end_share`].
     EndShare = 15,
+    /// See [`update_session`].
+    UpdateSession = 16,
+    /// See [`set_todos`].
+    SetTodos = 17,
+    /// See [`set_message`].
+    SetMessage = 18,
+    /// See [`put_part`].
+    PutPart = 19,
+    /// See [`remove_part`].
+    RemovePart = 20,
+    /// See [`begin_turn`].
+    BeginTurn = 21,
+    /// See [`end_turn`].
+    EndTurn = 22,
+    /// See [`retry_turn`].
+    RetryTurn = 23,
+    /// See [`end_turn`].
+    StartTurn = 24,
+    /// See [`set_head`].
+    SetHead = 25,
+    /// See [`checkpoint`].
+    MakeCheckpoint = 26,
+    /// See [`prune_outputs`].
+    PruneOutputs = 27,
+    /// See [`fork_session`].
+    ForkSession = 28,
+    /// See [`remove_session`].
+    RemoveSession = 29,
+    /// See [`set_rules`].
+    SetRules = 30,
+    /// See [`checkpoint`].
+    DropCheckpoint = 31,
 }
 
 impl Kind {
     /// Every kind there is.
-    pub const ALL: [Kind; 15] = [
+    pub const ALL: [Kind; 31] = [
         Kind::OpenProject,
         Kind::CreateSession,
         Kind::PutMessage,
@@ -102,6 +165,22 @@ impl Kind {
         Kind::EndDelegation,
         Kind::OpenShare,
         Kind::EndShare,
+        Kind::UpdateSession,
+        Kind::SetTodos,
+        Kind::SetMessage,
+        Kind::PutPart,
+        Kind::RemovePart,
+        Kind::BeginTurn,
+        Kind::EndTurn,
+        Kind::RetryTurn,
+        Kind::StartTurn,
+        Kind::SetHead,
+        Kind::MakeCheckpoint,
+        Kind::PruneOutputs,
+        Kind::ForkSession,
+        Kind::RemoveSession,
+        Kind::SetRules,
+        Kind::DropCheckpoint,
     ];
 
     /// The kind behind a stored number.
@@ -167,6 +246,63 @@ pub enum Action {
     OpenShare(Box<OpenShare>),
     /// See [`end_share`].
     EndShare(EndShare),
+    /// See [`update_session`].
+    UpdateSession(UpdateSession),
+    /// See [`set_todos`].
+    SetTodos(SetTodos),
+    /// See [`set_message`].
+    SetMessage(SetMessage),
+    /// See [`put_part`].
+    PutPart(PutPart),
+    /// See [`remove_part`].
+    RemovePart(RemovePart),
+    /// See [`begin_turn`].
+    BeginTurn(Box<BeginTurn>),
+    /// See [`end_turn`].
+    EndTurn(Box<EndTurn>),
+    /// See [`retry_turn`].
+    RetryTurn(RetryTurn),
+    /// See [`set_head`].
+    SetHead(SetHead),
+    /// See [`checkpoint`].
+    MakeCheckpoint(MakeCheckpoint),
+    /// See [`prune_outputs`].
+    PruneOutputs(PruneOutputs),
+    /// See [`fork_session`].
+    ForkSession(Box<ForkSession>),
+    /// See [`remove_session`].
+    RemoveSession(RemoveSession),
+    /// See [`set_rules`].
+    SetRules(SetRules),
+}
+
+impl Action {
+    /// Whether it concerns only what its author has written, as far as can be told before it is tried.
+    fn is_of_own(&self) -> bool {
+        use Action::{
+            BeginTurn, BumpEpoch, EndTurn, ForkSession, MakeCheckpoint, PruneOutputs, PutPart,
+            RemovePart, RetryTurn, SetHead, SetHistory, SetMessage, SetTitle, SetTodos,
+            UpdateSession,
+        };
+        !matches!(
+            self,
+            SetTitle(_)
+                | SetHistory(_)
+                | BumpEpoch(_)
+                | UpdateSession(_)
+                | SetTodos(_)
+                | SetMessage(_)
+                | PutPart(_)
+                | RemovePart(_)
+                | BeginTurn(_)
+                | EndTurn(_)
+                | RetryTurn(_)
+                | SetHead(_)
+                | MakeCheckpoint(_)
+                | PruneOutputs(_)
+                | ForkSession(_)
+        )
+    }
 }
 
 /// One op as the engine takes it: the change wanted, and what the ledger knows it by.
@@ -294,6 +430,13 @@ pub(crate) struct Place {
     pub(crate) only_own: bool,
 }
 
+impl Place {
+    /// Where the how-manieth op of the server's own stands that follows on this one in the same log.
+    fn later(self, n: u64) -> Self {
+        Self { cursor: Cursor(self.cursor.0 + n), ..self }
+    }
+}
+
 /// What an op did.
 #[derive(Debug)]
 pub(crate) struct Effect<'a> {
@@ -304,6 +447,12 @@ pub(crate) struct Effect<'a> {
     pub(crate) cut: Vec<Cut>,
     /// What the server itself has to say about it.
     pub(crate) also: Vec<Also>,
+    /// What a log that was made with it is filled with.
+    pub(crate) fill: Option<Fill>,
+    /// Logs of which nothing is left.
+    pub(crate) erased: Vec<LogId>,
+    /// Whether what it made was there before, though something about it is new.
+    pub(crate) found: bool,
     /// What the audit trail calls it, and the grant it is about.
     pub(crate) audited: (audit::Kind, Option<GrantKey>),
 }
@@ -318,6 +467,42 @@ pub(crate) struct Also {
     pub(crate) granted: GrantKey,
 }
 
+/// What a log that was just made is filled with, one op after another.
+pub(crate) struct Fill {
+    /// Which log.
+    pub(crate) log: LogId,
+    /// Under which grant.
+    pub(crate) granted: GrantKey,
+    next: Box<NextEntry>,
+}
+
+type NextEntry = dyn Fn(&Tx<'_>, Place) -> Result<Option<Entry<'static>>, StoreError>;
+
+impl Fill {
+    fn new(
+        log: LogId,
+        granted: GrantKey,
+        next: impl Fn(&Tx<'_>, Place) -> Result<Option<Entry<'static>>, StoreError> + 'static,
+    ) -> Self {
+        Self { log, granted, next: Box::new(next) }
+    }
+
+    /// The next op, to stand there; none if that was all.
+    pub(crate) fn next(
+        &self,
+        tx: &Tx<'_>,
+        place: Place,
+    ) -> Result<Option<Entry<'static>>, StoreError> {
+        (self.next)(tx, place)
+    }
+}
+
+impl std::fmt::Debug for Fill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fill").field("log", &self.log).finish_non_exhaustive()
+    }
+}
+
 /// A grant that stands no more, and why.
 pub(crate) type Cut = (GrantKey, Fallen);
 
@@ -329,6 +514,9 @@ impl<'a> Effect<'a> {
             entry,
             cut: Vec::new(),
             also: Vec::new(),
+            fill: None,
+            erased: Vec::new(),
+            found: false,
             audited: (audit::Kind::Changed, None),
         }
     }
@@ -336,6 +524,11 @@ impl<'a> Effect<'a> {
     /// What the audit trail calls it.
     fn audited(self, kind: audit::Kind, subject: Option<GrantKey>) -> Self {
         Self { audited: (kind, subject), ..self }
+    }
+
+    /// What it made was there before.
+    fn found(self) -> Self {
+        Self { found: true, ..self }
     }
 
     /// What it takes back.
@@ -390,11 +583,7 @@ impl From<StoreError> for NotApplied {
 pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<'a>, NotApplied> {
     match &op.action {
         Err(refused) => Err(NotApplied::Refused(refused.clone())),
-        Ok(Action::SetTitle(_) | Action::SetHistory(_) | Action::BumpEpoch(_))
-            if place.only_own =>
-        {
-            Err(NotOwn.into())
-        }
+        Ok(action) if place.only_own && !action.is_of_own() => Err(NotOwn.into()),
         Ok(Action::OpenProject(action)) => action.apply(tx, place, op.id),
         Ok(Action::CreateSession(action)) => action.apply(tx, place, op.id),
         Ok(Action::PutMessage(action)) => action.apply(tx, place),
@@ -410,6 +599,20 @@ pub(crate) fn apply<'a>(tx: &Tx<'_>, place: Place, op: &'a Op) -> Result<Effect<
         Ok(Action::CompleteDelegation(action)) => action.apply(tx, place),
         Ok(Action::OpenShare(action)) => action.apply(tx, place, op.id),
         Ok(Action::EndShare(action)) => action.apply(tx, place),
+        Ok(Action::UpdateSession(action)) => action.apply(tx, place),
+        Ok(Action::SetTodos(action)) => action.apply(tx, place),
+        Ok(Action::SetMessage(action)) => action.apply(tx, place),
+        Ok(Action::PutPart(action)) => action.apply(tx, place),
+        Ok(Action::RemovePart(action)) => action.apply(tx, place),
+        Ok(Action::BeginTurn(action)) => action.apply(tx, place),
+        Ok(Action::EndTurn(action)) => action.apply(tx, place),
+        Ok(Action::RetryTurn(action)) => action.apply(tx, place),
+        Ok(Action::SetHead(action)) => action.apply(tx, place),
+        Ok(Action::MakeCheckpoint(action)) => action.apply(tx, place),
+        Ok(Action::PruneOutputs(action)) => action.apply(tx, place),
+        Ok(Action::ForkSession(action)) => action.apply(tx, place, op.id),
+        Ok(Action::RemoveSession(action)) => action.apply(tx, place),
+        Ok(Action::SetRules(action)) => action.apply(tx, place),
     }
 }
 

@@ -4,8 +4,9 @@ use super::{Effect, Kind, NotApplied, Place, entry};
 use crate::limits::{DIRECTORY_BYTES_MAX, TITLE_BYTES_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{OpId, ProjectId};
-use crate::model::infos::{ProjectInfo, ProjectKey};
+use crate::model::infos::ProjectKey;
 use crate::model::ledger::Made;
+use crate::model::repository;
 use crate::store::{self, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -16,6 +17,8 @@ pub struct OpenProject {
     directory: String,
     id: Option<ProjectId>,
     name: String,
+    /// What else it is known by, and the id that goes with that.
+    repository: Option<(String, ProjectId)>,
 }
 
 /// Why it cannot be.
@@ -64,29 +67,48 @@ impl Coded for Error {
     }
 }
 
-/// How it stands in the history, version 1.
+/// How it stands in the history, version 2.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectOpened<'a> {
     /// The project.
     pub key: ProjectKey,
-    /// Its directory.
+    /// The directory it was opened in.
     pub directory: Cow<'a, str>,
     /// Its name.
     pub name: Cow<'a, str>,
+    /// Whether it was made with that.
+    pub created: bool,
+    /// What else it is known by from then on.
+    pub repository: Option<Cow<'a, str>>,
+}
+
+/// How it stood in version 1, when a project was a directory.
+#[derive(Deserialize)]
+pub(super) struct ProjectOpenedV1<'a> {
+    key: ProjectKey,
+    directory: Cow<'a, str>,
+    name: Cow<'a, str>,
+}
+
+impl<'a> From<ProjectOpenedV1<'a>> for ProjectOpened<'a> {
+    fn from(ProjectOpenedV1 { key, directory, name }: ProjectOpenedV1<'a>) -> Self {
+        Self { key, directory, name, created: true, repository: None }
+    }
 }
 
 impl ProjectOpened<'_> {
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
-        let info = ProjectInfo {
-            id: self.key.id.clone(),
-            directory: self.directory.clone().into_owned(),
-            name: self.name.clone().into_owned(),
-            created_at_ms: place.now_ms,
-            cursor: place.cursor,
-            session_count: 0,
-        };
-        store::projects::create(tx, self.key.log, &info)
+        let log = self.key.log;
+        if self.created {
+            let (id, directory, name) = (&self.key.id, &self.directory, &self.name);
+            store::projects::create(tx, log, id, directory, name, place.cursor, place.now_ms)?;
+        }
+        store::worktrees::add(tx, log, &self.directory, place.cursor, place.now_ms)?;
+        match &self.repository {
+            Some(name) => store::worktrees::name(tx, log, name),
+            None => Ok(()),
+        }
     }
 }
 
@@ -105,7 +127,21 @@ impl OpenProject {
         if name.len() > TITLE_BYTES_MAX {
             return Err(Error::NameTooLong { bytes: name.len() });
         }
-        Ok(Self { directory: without_trailing_slash(directory), id, name: name.to_owned() })
+        let (directory, name) = (without_trailing_slash(directory), name.to_owned());
+        Ok(Self { directory, id, name, repository: None })
+    }
+
+    /// The same, known by its remote or, without one, by its first commit. What is neither does not count.
+    pub fn of_repository(self, remote: &str, root_commit: &str) -> Self {
+        let by_remote = repository::remote_name(remote)
+            .map(|name| (format!("remote:{name}"), repository::id_of_remote(&name)));
+        let by_root = || {
+            repository::is_commit(root_commit)
+                .then(|| (format!("root:{root_commit}"), root_commit.to_owned()))
+        };
+        let known = by_remote.or_else(by_root);
+        let repository = known.and_then(|(name, id)| Some((name, ProjectId::parse(&id).ok()?)));
+        Self { repository, ..self }
     }
 
     pub(super) fn apply(
@@ -114,27 +150,63 @@ impl OpenProject {
         place: Place,
         op: OpId,
     ) -> Result<Effect<'static>, NotApplied> {
-        if let Some(found) = store::projects::by_directory(tx, &self.directory)? {
-            return match &self.id {
+        let found = self.find(tx)?;
+        let named = match &self.repository {
+            // The first project of a name keeps it.
+            Some((name, _)) if store::worktrees::named(tx, name)?.is_none() => Some(name.as_str()),
+            _ => None,
+        };
+        let (key, created) = match found {
+            Some(found) => match &self.id {
                 Some(id) if *id != found.id => {
-                    Err(Error::OtherId { wanted: id.clone(), has: found.id }.into())
+                    return Err(Error::OtherId { wanted: id.clone(), has: found.id }.into());
                 }
-                _ => Ok(Effect::new(Made::Project(found), None)),
-            };
+                _ => (found, false),
+            },
+            None => {
+                let of_repository = self.repository.as_ref().map(|(_, id)| id.clone());
+                let id = self.id.clone().or(of_repository);
+                let id = id.unwrap_or_else(|| ProjectId::made_by(op));
+                if store::projects::log_of(tx, &id)?.is_some() {
+                    return Err(Error::IdTaken(id).into());
+                }
+                (ProjectKey { log: store::logs::create_for_project(tx)?, id }, true)
+            }
+        };
+        let known = store::worktrees::project_of(tx, &self.directory)?.is_some();
+        if !created && known && named.is_none() {
+            return Ok(Effect::new(Made::Project(key), None));
         }
-        let id = self.id.clone().unwrap_or_else(|| ProjectId::made_by(op));
-        if store::projects::log_of(tx, &id)?.is_some() {
-            return Err(Error::IdTaken(id).into());
-        }
-
         let opened = ProjectOpened {
-            key: ProjectKey { log: store::logs::create_for_project(tx)?, id },
+            key,
             directory: self.directory.as_str().into(),
             name: self.name.as_str().into(),
+            created,
+            repository: named.map(Into::into),
         };
         opened.project(tx, place)?;
-        let entry = entry(Kind::OpenProject, 1, &opened)?;
-        Ok(Effect::new(Made::Project(opened.key), entry))
+        let entry = entry(Kind::OpenProject, 2, &opened)?;
+        let made = Made::Project(opened.key);
+        // A directory that was added changes the project, but does not make it.
+        let effect = Effect::new(made, entry);
+        Ok(if created { effect } else { effect.found() })
+    }
+
+    /// The project it is: that of the directory if that is known, so that it stays the same when a remote
+    /// appears; otherwise that of the repository.
+    fn find(&self, tx: &Tx<'_>) -> Result<Option<ProjectKey>, StoreError> {
+        if let Some(log) = store::worktrees::project_of(tx, &self.directory)? {
+            return store::projects::key_of(tx, log);
+        }
+        let Some((name, id)) = &self.repository else { return Ok(None) };
+        let log = match store::worktrees::named(tx, name)? {
+            Some(log) => Some(log),
+            None => store::projects::log_of(tx, id)?,
+        };
+        match log {
+            Some(log) => store::projects::key_of(tx, log),
+            None => Ok(None),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A message is taken away.
 
-use super::{Effect, Kind, NotApplied, NotOwn, Place, entry_replacing};
-use crate::model::code::{Code, Coded};
+use super::remove_part::PartRemoved;
+use super::{Also, Effect, Kind, NotApplied, NotOwn, Place, encoded, entry_replacing, found};
 use crate::model::ids::{Cursor, MessageId};
 use crate::model::ledger::Made;
 use crate::store::{self, StoreError, Tx};
@@ -12,22 +12,6 @@ use serde::{Deserialize, Serialize};
 pub struct RemoveMessage {
     /// Which.
     pub id: MessageId,
-}
-
-/// Why it cannot be.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// There is none.
-    #[error("the session has no message {0}")]
-    NotFound(MessageId),
-}
-
-impl Coded for Error {
-    fn code(&self) -> Code {
-        match self {
-            Error::NotFound(_) => Code::MessageNotFound,
-        }
-    }
 }
 
 /// How it stands in the history, version 1.
@@ -42,15 +26,17 @@ pub struct MessageRemoved {
 impl MessageRemoved {
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
+        uncount(tx, place, self.cursor)?;
+        store::parts::forget_all(tx, place.log, self.cursor)?;
         store::messages::remove(tx, place.log, self.cursor)
     }
 }
 
 impl RemoveMessage {
     pub(super) fn apply(&self, tx: &Tx<'_>, place: Place) -> Result<Effect<'static>, NotApplied> {
-        let Some(cursor) = store::messages::cursor_of(tx, place.log, &self.id)? else {
-            return Err(Error::NotFound(self.id.clone()).into());
-        };
+        let standing = found::message(tx, place.log, &self.id)?;
+        let cursor = standing.cursor;
+        found::not_under_way(tx, place.log, standing)?;
         if place.only_own {
             let by = store::ops::granted_at(tx, place.log, cursor)?;
             let own = match by {
@@ -62,8 +48,28 @@ impl RemoveMessage {
             }
         }
         let removed = MessageRemoved { id: self.id.clone(), cursor };
+        // What was put into it since goes with it, so that nothing of it is kept when history is let go.
+        let (put, _) = store::parts::of_message(tx, place.log, cursor, 0, usize::MAX)?;
+        let mut also = Vec::new();
+        for part in put.into_iter().filter(|part| part.content.is_some()) {
+            let (message, position, id) = (self.id.clone(), part.position, part.id);
+            let gone = PartRemoved { message, cursor, position, id, put_at: part.at };
+            let (log, granted) = (place.log, place.granted);
+            let said = encoded(Kind::RemovePart, 1, &gone)?;
+            let said = super::Entry { replaces: gone.replaces(), ..said };
+            also.push(Also { log, entry: said, granted });
+        }
         removed.project(tx, place)?;
         let entry = entry_replacing(Some(cursor), Kind::RemoveMessage, 1, &removed)?;
-        Ok(Effect::new(Made::Nothing, entry))
+        Ok(Effect { also, ..Effect::new(Made::Nothing, entry) })
     }
+}
+
+/// Counts out what the steps of a message have cost.
+fn uncount(tx: &Tx<'_>, place: Place, cursor: Cursor) -> Result<(), StoreError> {
+    let Some(id) = store::messages::id_at(tx, place.log, cursor)? else { return Ok(()) };
+    let Some(standing) = store::messages::standing(tx, place.log, &id)? else { return Ok(()) };
+    let less = found::usage_of_message(tx, place.log, cursor)?;
+    store::sessions::count(tx, place.log, Default::default(), less)?;
+    store::turns::count(tx, place.log, standing.turn, Default::default(), less)
 }

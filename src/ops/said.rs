@@ -3,11 +3,14 @@
 //! Every verb writes its projection through the same few lines here and when it is first applied, so a
 //! rebuild cannot disagree with what was stored by doing it another way.
 
-use super::create_session::SessionCreatedV1;
+use super::create_session::{SessionCreatedV1, SessionCreatedV2};
+use super::open_project::ProjectOpenedV1;
 use super::{
-    ActorRevoked, Delegated, DelegationEnded, EpochBumped, GrantMade, GrantRevoked, HistorySet,
-    Kind, MessagePut, MessageRemoved, Place, ProjectOpened, RootRotated, SessionCreated,
-    ShareEnded, ShareOpened, TitleSet,
+    ActorRevoked, CheckpointDropped, CheckpointMade, Delegated, DelegationEnded, EpochBumped,
+    Forked, GrantMade, GrantRevoked, HeadSet, HistorySet, Kind, MessagePut, MessageRemoved,
+    MessageSet, OutputsPruned, PartPut, PartRemoved, Place, ProjectOpened, RootRotated, RulesSet,
+    SessionCreated, SessionRemoved, SessionUpdated, ShareEnded, ShareOpened, TitleSet, TodosSet,
+    TurnBegan, TurnEnded, TurnRetried, TurnStarted,
 };
 use crate::model::history::FOR_EVER;
 use crate::model::ids::{Cursor, GrantId, OpId};
@@ -21,7 +24,7 @@ pub enum Said<'a> {
     /// See [`super::open_project`].
     ProjectOpened(ProjectOpened<'a>),
     /// See [`super::create_session`].
-    SessionCreated(SessionCreated<'a>),
+    SessionCreated(Box<SessionCreated<'a>>),
     /// See [`super::put_message`].
     MessagePut(MessagePut<'a>),
     /// See [`super::remove_message`].
@@ -48,6 +51,38 @@ pub enum Said<'a> {
     ShareOpened(ShareOpened),
     /// See [`super::end_share`].
     ShareEnded(ShareEnded),
+    /// See [`super::update_session`].
+    SessionUpdated(SessionUpdated),
+    /// See [`super::set_todos`].
+    TodosSet(TodosSet),
+    /// See [`super::set_message`].
+    MessageSet(MessageSet<'a>),
+    /// See [`super::put_part`].
+    PartPut(PartPut<'a>),
+    /// See [`super::remove_part`].
+    PartRemoved(PartRemoved),
+    /// See [`super::begin_turn`].
+    TurnBegan(TurnBegan),
+    /// See [`super::end_turn`].
+    TurnEnded(TurnEnded),
+    /// See [`super::retry_turn`].
+    TurnRetried(TurnRetried),
+    /// See [`super::end_turn`].
+    TurnStarted(TurnStarted),
+    /// See [`super::set_head`].
+    HeadSet(HeadSet),
+    /// See [`super::checkpoint`].
+    CheckpointMade(CheckpointMade),
+    /// See [`super::prune_outputs`].
+    OutputsPruned(OutputsPruned),
+    /// See [`super::fork_session`].
+    Forked(Forked),
+    /// See [`super::remove_session`].
+    SessionRemoved(SessionRemoved),
+    /// See [`super::set_rules`].
+    RulesSet(RulesSet),
+    /// See [`super::checkpoint`].
+    CheckpointDropped(CheckpointDropped),
 }
 
 impl<'a> Said<'a> {
@@ -57,7 +92,8 @@ impl<'a> Said<'a> {
             StoreError::Corrupt(format!("an op of kind {kind} in the history: {error}"))
         };
         let readable = |kind: &Kind| match kind {
-            Kind::CreateSession => version == 1 || version == 2,
+            Kind::CreateSession => (1..=3).contains(&version),
+            Kind::PutMessage | Kind::OpenProject => version == 1 || version == 2,
             _ => version == 1,
         };
         let Some(known) = Kind::from_number(kind).filter(readable) else {
@@ -66,11 +102,15 @@ impl<'a> Said<'a> {
             )));
         };
         let said = match known {
+            Kind::OpenProject if version == 1 => whole::<ProjectOpenedV1<'_>>(payload)
+                .map(|opened| Said::ProjectOpened(opened.into())),
             Kind::OpenProject => whole(payload).map(Said::ProjectOpened),
             Kind::CreateSession if version == 1 => whole::<SessionCreatedV1<'_>>(payload)
-                .map(|created| Said::SessionCreated(created.into())),
-            Kind::CreateSession => whole(payload).map(Said::SessionCreated),
-            Kind::PutMessage => MessagePut::read(op, payload).map(Said::MessagePut),
+                .map(|created| Said::SessionCreated(Box::new(created.into()))),
+            Kind::CreateSession if version == 2 => whole::<SessionCreatedV2<'_>>(payload)
+                .map(|created| Said::SessionCreated(Box::new(created.into()))),
+            Kind::CreateSession => whole(payload).map(Box::new).map(Said::SessionCreated),
+            Kind::PutMessage => MessagePut::read(op, version, payload).map(Said::MessagePut),
             Kind::RemoveMessage => whole(payload).map(Said::MessageRemoved),
             Kind::SetTitle => whole(payload).map(Said::TitleSet),
             Kind::SetHistory => whole(payload).map(Said::HistorySet),
@@ -83,6 +123,22 @@ impl<'a> Said<'a> {
             Kind::EndDelegation => whole(payload).map(Said::DelegationEnded),
             Kind::OpenShare => whole(payload).map(Said::ShareOpened),
             Kind::EndShare => whole(payload).map(Said::ShareEnded),
+            Kind::UpdateSession => whole(payload).map(Said::SessionUpdated),
+            Kind::SetTodos => whole(payload).map(Said::TodosSet),
+            Kind::SetMessage => MessageSet::read(payload).map(Said::MessageSet),
+            Kind::PutPart => PartPut::read(payload).map(Said::PartPut),
+            Kind::RemovePart => whole(payload).map(Said::PartRemoved),
+            Kind::BeginTurn => whole(payload).map(Said::TurnBegan),
+            Kind::EndTurn => whole(payload).map(Said::TurnEnded),
+            Kind::RetryTurn => whole(payload).map(Said::TurnRetried),
+            Kind::StartTurn => whole(payload).map(Said::TurnStarted),
+            Kind::SetHead => whole(payload).map(Said::HeadSet),
+            Kind::MakeCheckpoint => whole(payload).map(Said::CheckpointMade),
+            Kind::PruneOutputs => whole(payload).map(Said::OutputsPruned),
+            Kind::ForkSession => whole(payload).map(Said::Forked),
+            Kind::RemoveSession => whole(payload).map(Said::SessionRemoved),
+            Kind::SetRules => whole(payload).map(Said::RulesSet),
+            Kind::DropCheckpoint => whole(payload).map(Said::CheckpointDropped),
         };
         said.map_err(odd)
     }
@@ -99,6 +155,11 @@ impl<'a> Said<'a> {
             Said::MessageRemoved(removed) => removed.cursor,
             Said::TitleSet(_) => set_at()?.0,
             Said::HistorySet(_) => set_at()?.1,
+            Said::MessageSet(set) => return set.replaces(read, place),
+            Said::PartPut(put) => return put.replaces(read, place),
+            Said::PartRemoved(removed) => removed.put_at,
+            Said::TurnRetried(retried) => return retried.replaces(read, place),
+            Said::RulesSet(set) => return set.replaces(read, place),
             _ => Cursor(0),
         };
         Ok(Some(replaced).filter(|cursor| cursor.0 > 0))
@@ -110,6 +171,11 @@ impl<'a> Said<'a> {
             Said::MessagePut(_) => view.shows(at),
             // However late it is taken away, what was shown is not shown any more.
             Said::MessageRemoved(removed) => view.shows(removed.cursor),
+            Said::MessageSet(set) => view.shows(set.head.cursor),
+            Said::PartPut(put) => view.shows(put.head.cursor),
+            Said::PartRemoved(removed) => view.shows(removed.cursor),
+            // Where the conversation ends, so that a guest does not go on showing what was taken back.
+            Said::HeadSet(_) => true,
             Said::TitleSet(_) => true,
             _ => false,
         }
@@ -192,6 +258,22 @@ impl<'a> Said<'a> {
             Said::HistorySet(set) => set.project(tx, place),
             Said::ShareOpened(opened) => opened.project(tx, place),
             Said::ShareEnded(ended) => ended.project(tx, place),
+            Said::SessionUpdated(said) => said.project(tx, place),
+            Said::TodosSet(said) => said.project(tx, place),
+            Said::MessageSet(said) => said.project(tx, place),
+            Said::PartPut(said) => said.project(tx, place),
+            Said::PartRemoved(said) => said.project(tx, place),
+            Said::TurnBegan(said) => said.project(tx, place),
+            Said::TurnEnded(said) => said.project(tx, place),
+            Said::TurnRetried(said) => said.project(tx, place),
+            Said::TurnStarted(said) => said.project(tx, place),
+            Said::HeadSet(said) => said.project(tx, place),
+            Said::CheckpointMade(said) => said.project(tx, place),
+            Said::SessionRemoved(said) => said.project(tx, place),
+            Said::RulesSet(said) => said.project(tx, place),
+            Said::CheckpointDropped(said) => said.project(tx, place),
+            // What follows from these, ops of their own say.
+            Said::OutputsPruned(_) | Said::Forked(_) => Ok(()),
             // Grants are no projection: what fits their secrets is nowhere in the history. Nor are
             // delegations, which are about them.
             Said::Delegated(_)

@@ -3,30 +3,36 @@
 //! A few reader threads share a bounded queue, so a question never blocks a worker's event loop, a
 //! long one holds up nobody but its own thread, and the writer notices none of them.
 
+mod conversation;
 mod readers;
 mod redeem;
+mod sessions;
 
 pub use crate::store::audit::{Filter as AuditFilter, Head as AuditHead, Told as AuditTold};
+pub use crate::store::checkpoints::Checkpoint;
 pub use crate::store::delegations::DelegationInfo;
 pub use crate::store::grants::{Derived, Force, Grant};
+pub use conversation::{GrownText, Plan};
 pub use readers::{Readers, ReadersError};
 pub use redeem::{Object, RedeemError, Redeemed, Showing, Shown};
 
-use crate::limits::{FEED_PAGE_ITEMS_MAX, PAGE_BYTES_MAX};
+use crate::limits::FEED_PAGE_ITEMS_MAX;
 use crate::model::code::{Code, Coded};
 use crate::model::feed::{FeedPage, LoggedOp, Stretch};
 use crate::model::grant::Fallen;
 use crate::model::history::Policy;
-use crate::model::ids::{Cursor, GrantKey, LogId, OpId, ProjectId, SessionId, ShareId};
+use crate::model::ids::{
+    Cursor, GrantKey, LogId, MessageId, PartId, ProjectId, SessionId, ShareId, TurnId,
+};
 use crate::model::infos::{
     MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
 };
 use crate::model::page::{Page, Paged};
 use crate::model::share::{ShareEnded, ShareInfo, ShareKey, View};
-use crate::ops::{MessagePut, Said};
-use crate::store::grants::Authors;
+use crate::model::turn::TurnEnded;
+use crate::ops::Said;
 use crate::store::ops::Bounds;
-use crate::store::{self, Read, StoreError};
+use crate::store::{self, StoreError};
 use std::sync::Arc;
 
 /// A grant as it was found.
@@ -88,6 +94,24 @@ pub enum QueryError {
     /// The session asked about is no more.
     #[error("the session does not exist any more")]
     SessionGone,
+    /// No such message in the session asked.
+    #[error("the session has no message {0}")]
+    MessageNotFound(MessageId),
+    /// No such part of a message.
+    #[error("message {0} has no part {1}")]
+    PartNotFound(MessageId, PartId),
+    /// Its text is complete.
+    #[error("the part is not open")]
+    PartClosed,
+    /// No such turn in the session asked.
+    #[error("the session has no turn {0}")]
+    TurnNotFound(TurnId),
+    /// It is over.
+    #[error(transparent)]
+    TurnEnded(#[from] TurnEnded),
+    /// No such content in the session asked.
+    #[error("nothing in this session names such content")]
+    ContentNotFound,
     /// The grant asked about is no more.
     #[error("the grant does not exist any more")]
     GrantGone,
@@ -117,6 +141,12 @@ impl Coded for QueryError {
             QueryError::SessionNotFound(_) => Code::SessionNotFound,
             QueryError::ProjectGone => Code::ProjectNotFound,
             QueryError::SessionGone => Code::SessionNotFound,
+            QueryError::MessageNotFound(_) => Code::MessageNotFound,
+            QueryError::PartNotFound(..) => Code::PartNotFound,
+            QueryError::PartClosed => Code::PartClosed,
+            QueryError::TurnNotFound(_) => Code::TurnNotFound,
+            QueryError::TurnEnded(ended) => ended.code(),
+            QueryError::ContentNotFound => Code::ContentNotFound,
             QueryError::GrantGone => Code::GrantNotFound,
             QueryError::ShareNotFound(_) | QueryError::ShareGone => Code::ShareNotFound,
             QueryError::ShareEnded(ended) => ended.code(),
@@ -188,9 +218,13 @@ impl Readers {
         self.ask(move |read| Ok(store::delegations::page(read, session, from, page)?)).await
     }
 
-    /// Whether a delegation's time has come.
+    /// Whether a delegation's or a turn's time has come.
     pub async fn is_due(&self, now_ms: u64) -> Result<bool, QueryError> {
-        self.ask(move |read| Ok(!store::delegations::due(read, now_ms, 1)?.is_empty())).await
+        self.ask(move |read| {
+            let delegations = !store::delegations::due(read, now_ms, 1)?.is_empty();
+            Ok(delegations || !store::turns::due(read, now_ms, 1)?.is_empty())
+        })
+        .await
     }
 
     /// A session that was made for another one, under a grant or one derived from it.
@@ -201,6 +235,9 @@ impl Readers {
         from: GrantKey,
     ) -> Result<SessionKey, QueryError> {
         self.ask(move |read| {
+            if let Some(log) = store::sessions::fork_of(read, parent, &id, from)? {
+                return Ok(SessionKey { log, id });
+            }
             let found = store::sessions::child_of(read, parent, &id)?;
             match found {
                 Some((log, delegate)) if store::grants::stems_from(read, delegate, from)? => {
@@ -301,7 +338,7 @@ impl Readers {
     pub async fn session_info(&self, log: LogId) -> Result<ObjectInfo, QueryError> {
         self.ask(move |read| {
             let found = store::sessions::info(read, log)?.ok_or(QueryError::SessionGone)?;
-            Ok(ObjectInfo::Session(found))
+            Ok(ObjectInfo::Session(sessions::with_more(read, found)?.into()))
         })
         .await
     }
@@ -312,7 +349,7 @@ impl Readers {
         project: LogId,
         page: Page,
     ) -> Result<Paged<SessionInfo>, QueryError> {
-        self.ask(move |read| Ok(store::sessions::page(read, project, page)?)).await
+        self.ask(move |read| sessions::page(read, project, None, page)).await
     }
 
     /// Where a feed ends.
@@ -370,58 +407,14 @@ impl Readers {
         .await
     }
 
-    /// A page of a session's messages.
+    /// A page of a session's messages; of all, also those that are reverted, if that is wanted.
     pub async fn messages(
         &self,
         session: LogId,
         page: Page,
+        reverted: bool,
         sight: Sight,
     ) -> Result<Paged<MessageInfo>, QueryError> {
-        self.ask(move |read| Ok(messages(read, session, page, sight)?)).await
+        self.ask(move |read| conversation::messages(read, session, page, reverted, sight)).await
     }
-}
-
-fn messages(
-    read: &Read<'_>,
-    session: LogId,
-    page: Page,
-    sight: Sight,
-) -> Result<Paged<MessageInfo>, StoreError> {
-    let page = page.through(sight.view.map_or(Cursor(0), |view| view.up_to));
-    let found = store::messages::page(read, session, page)?;
-    let (mut items, mut authors) = (Vec::with_capacity(found.items.len()), Authors::default());
-    let mut last = page.after();
-    let (mut more, mut next, mut bytes) = (found.more, found.next, 0);
-    for message in found.items {
-        // Who wrote it may take up more than what was written.
-        if bytes >= PAGE_BYTES_MAX {
-            (next, more) = (last, true);
-            break;
-        }
-        last = message.cursor;
-        let beyond = sight.view.is_some_and(|view| !view.shows(message.cursor));
-        // In order, everything behind it is beyond, too.
-        more &= page.newest_first() || !beyond;
-        let foreign = match sight.own {
-            Some(own) => !store::grants::stems_from(read, message.granted, own)?,
-            None => false,
-        };
-        if beyond || foreign {
-            continue;
-        }
-        let author = authors.of(read, message.granted)?;
-        bytes += message.payload.len() + author.bytes();
-        // The id is the row's; the op would only say how it was made.
-        let put = MessagePut::of(OpId([0; 16]), message.version, &message.payload)?;
-        items.push(MessageInfo {
-            id: message.id,
-            cursor: message.cursor,
-            created_at_ms: message.at_ms,
-            granted: message.granted,
-            author,
-            role: put.role,
-            content: put.content.into_owned(),
-        });
-    }
-    Ok(Paged { items, next, more })
 }

@@ -4,41 +4,49 @@
 //! is refused under its number, so that it cannot hold up the ops behind it.
 
 mod authority;
+mod calls;
+mod session;
+
+pub(super) use calls::{
+    add_message, begin_turn_call, content_piece, context_limits, finish, fork, list_sessions,
+    part_writer, parts, permits, project_rules, put_part_call, remove_session, root_rules, turn_id,
+    upload,
+};
 
 pub(super) use authority::{
     attenuate, audit, bump_epoch, complete, delegate, grants, revoke, revoke_actor, rotate, save,
     share, unpublish,
 };
 
-use crate::limits::{BATCH_OPS_MAX, DEPENDENCIES_MAX, PARTS_MAX};
+use crate::limits::{
+    BATCH_OPS_MAX, DEPENDENCIES_MAX, DIFFS_MAX, PARTS_MAX, PATTERNS_MAX, RESULT_BYTES_MAX,
+    TODOS_MAX,
+};
 use crate::model::caveats::Caveats;
 use crate::model::code::{Code, Coded};
 use crate::model::conditions::Conditions;
+use crate::model::content::{self, only_segment};
 use crate::model::feed::Wish;
-use crate::model::history::HistoryWish;
 use crate::model::ids::{
-    self, BatchId, Cursor, InstanceId, MessageId, OpId, ProducerId, ProjectId, SessionId, ShareId,
+    self, BatchId, Cursor, InstanceId, OpId, ProducerId, ProjectId, SessionId, ShareId,
     SubscriptionName,
 };
-use crate::model::infos::Role;
 use crate::model::ledger::{BatchHeader, Mode};
+use crate::model::listing;
 use crate::model::page::Page;
+use crate::model::permission::RULE_TEXT_BYTES_MAX;
 use crate::model::registration::Registration;
 use crate::model::sturdy_ref::{self, SturdyRef};
 use crate::ops::end_delegation;
-use crate::ops::{
-    Action, CreateSession, Kind, Op, OpenProject, PutMessage, Refused, RemoveMessage, Sent,
-    SetHistory, SetTitle,
-};
+use crate::ops::{Action, Kind, Op, OpenProject, Refused, Sent};
 use crate::wire::bowline_capnp::{BatchMode, batch, op_header, page, registration, vat};
 use crate::wire::feed_capnp;
-use crate::wire::message_capnp::{self, message_body, part};
 use crate::wire::root_capnp::{project, project_draft, root};
-use crate::wire::session_capnp::{session, session_draft, session_op, writer, writer_draft};
+use crate::wire::session_capnp::{self, session_draft, session_op, writer, writer_draft};
 use capnp::MessageSize;
 use capnp::message::{Builder, HeapAllocator};
 use capnp::traits::{Owned, SetterInput};
-use serde::de::IgnoredAny;
+use session::session_wish;
 use zeroize::Zeroizing;
 
 /// What is wrong with a call as a whole.
@@ -70,6 +78,16 @@ pub(super) enum Malformed {
     Where,
     #[error("the seed is not 32 bytes")]
     Seed,
+    #[error("a hash is not 32 bytes long")]
+    Hash,
+    #[error("which sessions are wanted is said in a way only a newer server knows")]
+    Filter,
+    #[error(transparent)]
+    Token(#[from] listing::Malformed),
+    #[error("{patterns} patterns are asked about; the most accepted is {PATTERNS_MAX}")]
+    Patterns { patterns: u32 },
+    #[error("a pattern is {bytes} bytes long; the most accepted is {RULE_TEXT_BYTES_MAX}")]
+    PatternTooLong { bytes: usize },
     #[error("the batch holds no ops")]
     BatchEmpty,
     #[error("the batch holds {ops} ops; the most accepted is {BATCH_OPS_MAX}")]
@@ -79,7 +97,12 @@ pub(super) enum Malformed {
 impl Coded for Malformed {
     fn code(&self) -> Code {
         match self {
-            Malformed::Message(_) | Malformed::Utf8(_) => Code::MessageMalformed,
+            Malformed::Message(_) | Malformed::Utf8(_) | Malformed::Filter => {
+                Code::MessageMalformed
+            }
+            Malformed::Hash => Code::ContentMalformed,
+            Malformed::Token(token) => token.code(),
+            Malformed::Patterns { .. } | Malformed::PatternTooLong { .. } => Code::RulesMalformed,
             Malformed::NotSixteen { .. }
             | Malformed::Number { .. }
             | Malformed::ServersProducer
@@ -109,11 +132,50 @@ enum BadOp {
     Json { what: &'static str },
     #[error("a text is not UTF-8")]
     Utf8,
+    #[error("the hash of some content is not 32 bytes long")]
+    Hash,
+    #[error("a part brings its text twice, or brings one and is to be open")]
+    TextTwice,
+    #[error("such a part has no text that could still come")]
+    NoText,
+    #[error("two parts have the same id")]
+    SameId,
+    #[error("parts are not changed like this; see `putPart` and `removePart`")]
+    WithParts,
+    #[error("a turn answers a message of a user that belongs to no other turn")]
+    NotAUsers,
+    #[error("a turn ends as completed, failed or aborted")]
+    NoEnd,
+    #[error("the reason is {bytes} bytes long; the most accepted is {RESULT_BYTES_MAX}")]
+    ReasonTooLong { bytes: usize },
+    #[error("{diffs} files are told of; the most accepted is {DIFFS_MAX}")]
+    Diffs { diffs: u32 },
+    #[error("there are {todos} things to do; the most accepted is {TODOS_MAX}")]
+    Todos { todos: u32 },
 }
 
 impl Coded for BadOp {
     fn code(&self) -> Code {
         Code::OpMalformed
+    }
+}
+
+/// What ops may say through an object.
+pub(super) struct Permit<'a> {
+    /// For what it may be used.
+    pub(super) caveats: &'a Caveats,
+    /// Whether it carries the right to run turns.
+    pub(super) may_turn: bool,
+}
+
+/// An op that is about turns, through an object that has nothing to do with them.
+#[derive(Debug, thiserror::Error)]
+#[error("this object does not carry the right \"turn\"")]
+struct NoTurns;
+
+impl Coded for NoTurns {
+    fn code(&self) -> Code {
+        Code::NotPermitted
     }
 }
 
@@ -162,18 +224,17 @@ pub(super) type SentOps<'a> =
 /// `Session.append` and `Share.appendOps`.
 pub(super) fn append(
     asked: Read<SentOps<'_>>,
-    caveats: &Caveats,
+    permit: &Permit<'_>,
 ) -> Result<(BatchHeader, Vec<Op>), Malformed> {
     let (header, ops) = asked?;
     let header = batch_header(header, ops.len())?;
-    let ops =
-        ops.iter().map(|op| session_op(op, header.mode, caveats)).collect::<Result<_, _>>()?;
+    let ops = ops.iter().map(|op| session_op(op, header.mode, permit)).collect::<Result<_, _>>()?;
     Ok((header, ops))
 }
 
 /// `Session.writer`: the header of the first batch.
 pub(super) fn writer(
-    params: Read<session::writer_params::Reader<'_>>,
+    params: Read<session_capnp::session::writer_params::Reader<'_>>,
 ) -> Result<BatchHeader, Malformed> {
     let draft: writer_draft::Reader<'_> = params?.get_producer()?;
     let producer = producer(draft.get_producer()?)?;
@@ -190,9 +251,9 @@ pub(super) fn writer(
 /// `Writer.write`.
 pub(super) fn write(
     params: Read<writer::write_params::Reader<'_>>,
-    caveats: &Caveats,
+    permit: &Permit<'_>,
 ) -> Result<Op, Malformed> {
-    session_op(params?.get_op()?, Mode::Each, caveats)
+    session_op(params?.get_op()?, Mode::Each, permit)
 }
 
 /// `register`, of any object.
@@ -224,6 +285,7 @@ pub(super) fn feed(
             [] => None,
             id => Some(ProducerId(sixteen("skipProducer", id)?)),
         },
+        texts: wish.get_texts(),
     };
     Ok((wish, sink))
 }
@@ -247,6 +309,22 @@ fn kind_number(kind: feed_capnp::EventKind) -> u16 {
         feed_capnp::EventKind::DelegationEnded => Kind::EndDelegation as u16,
         feed_capnp::EventKind::ShareOpened => Kind::OpenShare as u16,
         feed_capnp::EventKind::ShareEnded => Kind::EndShare as u16,
+        feed_capnp::EventKind::SessionUpdated => Kind::UpdateSession as u16,
+        feed_capnp::EventKind::TodosSet => Kind::SetTodos as u16,
+        feed_capnp::EventKind::MessageSet => Kind::SetMessage as u16,
+        feed_capnp::EventKind::PartPut => Kind::PutPart as u16,
+        feed_capnp::EventKind::PartRemoved => Kind::RemovePart as u16,
+        feed_capnp::EventKind::TurnBegan => Kind::BeginTurn as u16,
+        feed_capnp::EventKind::TurnEnded => Kind::EndTurn as u16,
+        feed_capnp::EventKind::TurnRetried => Kind::RetryTurn as u16,
+        feed_capnp::EventKind::TurnStarted => Kind::StartTurn as u16,
+        feed_capnp::EventKind::HeadSet => Kind::SetHead as u16,
+        feed_capnp::EventKind::CheckpointMade => Kind::MakeCheckpoint as u16,
+        feed_capnp::EventKind::OutputsPruned => Kind::PruneOutputs as u16,
+        feed_capnp::EventKind::Forked => Kind::ForkSession as u16,
+        feed_capnp::EventKind::SessionRemoved => Kind::RemoveSession as u16,
+        feed_capnp::EventKind::RulesSet => Kind::SetRules as u16,
+        feed_capnp::EventKind::CheckpointDropped => Kind::DropCheckpoint as u16,
     }
 }
 
@@ -266,10 +344,11 @@ pub(super) fn open_project(
     let draft = params.get_project()?;
     let sent = canonical::<project_draft::Owned>(draft, draft.total_size()?)?;
     let (directory, name) = (draft.get_directory()?.to_str()?, draft.get_name()?.to_str()?);
+    let (remote, root_commit) = (draft.get_remote()?.to_str()?, draft.get_root_commit()?.to_str()?);
     let action = chosen(draft.get_id()?.to_str()?, ProjectId::parse)
         .map_err(Refused::from)
         .and_then(|id| Ok(OpenProject::new(directory, id, name)?))
-        .map(Action::OpenProject);
+        .map(|wish| Action::OpenProject(wish.of_repository(remote, root_commit)));
     Ok(single.op(only_segment(&sent), action))
 }
 
@@ -283,15 +362,6 @@ pub(super) fn create_session(
     let sent = canonical::<session_draft::Owned>(draft, draft.total_size()?)?;
     let action = session_wish(draft)?.map(Action::CreateSession);
     Ok(single.op(only_segment(&sent), action))
-}
-
-fn session_wish(
-    draft: session_draft::Reader<'_>,
-) -> Result<Result<CreateSession, Refused>, Malformed> {
-    let title = draft.get_title()?.to_str()?;
-    Ok(chosen(draft.get_id()?.to_str()?, SessionId::parse)
-        .map_err(Refused::from)
-        .and_then(|id| Ok(CreateSession::new(id, title)?)))
 }
 
 fn batch_header(header: batch::Reader<'_>, ops: u32) -> Result<BatchHeader, Malformed> {
@@ -390,7 +460,11 @@ fn given(number: u64) -> Option<u64> {
     Some(number).filter(|number| *number > 0)
 }
 
-fn session_op(op: session_op::Reader<'_>, mode: Mode, caveats: &Caveats) -> Result<Op, Malformed> {
+fn session_op(
+    op: session_op::Reader<'_>,
+    mode: Mode,
+    permit: &Permit<'_>,
+) -> Result<Op, Malformed> {
     let id = OpId(sixteen("opId", op.get_op_id()?)?);
     let sent = canonical::<session_op::Owned>(op, op.total_size()?)?;
     let expects = match op.get_expects().which() {
@@ -398,87 +472,10 @@ fn session_op(op: session_op::Reader<'_>, mode: Mode, caveats: &Caveats) -> Resu
         Ok(session_op::expects::Anything(())) | Err(_) => None,
     };
     let conditions = Conditions { depends_on: dependencies(op.get_depends_on()?), expects };
-    let action = match op.which() {
-        Ok(session_op::PutMessage(body)) => put_message(id, body?, only_segment(&sent), caveats)?,
-        Ok(session_op::RemoveMessage(id)) => match id?.to_str() {
-            Err(_) => Err(BadOp::Utf8.into()),
-            Ok(id) => MessageId::parse(id)
-                .map(|id| Action::RemoveMessage(RemoveMessage { id }))
-                .map_err(Refused::from),
-        },
-        Ok(session_op::SetTitle(title)) => match title?.to_str() {
-            Err(_) => Err(BadOp::Utf8.into()),
-            Ok(title) => SetTitle::new(title).map(Action::SetTitle).map_err(Refused::from),
-        },
-        Ok(session_op::SetHistory(policy)) => {
-            let policy = policy?;
-            let wish = HistoryWish {
-                age_ms_max: policy.get_age_ms_max(),
-                bytes_max: policy.get_bytes_max(),
-            };
-            Ok(Action::SetHistory(SetHistory(wish)))
-        }
-        Ok(session_op::Unset(())) | Err(_) => Err(BadOp::Unknown.into()),
-    };
+    // Looked at in our own copy: how often a caller's is read is limited.
+    let action = session::action(id, sent.get_root_as_reader()?, only_segment(&sent), permit)?;
     let sent = Sent { bytes: only_segment(&sent), beside: &[], mode };
     Ok(Op::new(id, sent, conditions, action))
-}
-
-fn put_message(
-    op: OpId,
-    body: message_body::Reader<'_>,
-    sent: &[u8],
-    caveats: &Caveats,
-) -> Result<Result<Action, Refused>, capnp::Error> {
-    let parts = body.get_parts()?;
-    if parts.len() > PARTS_MAX {
-        return Ok(Err(BadOp::Parts { parts: parts.len() }.into()));
-    }
-    let in_tool_message = matches!(body.get_role(), Ok(message_capnp::Role::Tool));
-    for part in parts {
-        let json = match part.which() {
-            Ok(part::Json(text)) => text?.to_str().ok(),
-            _ => None,
-        };
-        if let Some(forbidden) = caveats.forbids(json, in_tool_message) {
-            return Ok(Err(forbidden.into()));
-        }
-        let fault = match part.which() {
-            Ok(part::Text(text)) => text?.to_str().err().map(|_| BadOp::Utf8),
-            Ok(part::Json(text)) => not_an_object("a part", text?),
-            Err(_) => Some(BadOp::Unknown),
-        };
-        if let Some(fault) = fault {
-            return Ok(Err(fault.into()));
-        }
-    }
-    let metadata = body.get_metadata()?;
-    if let Some(fault) =
-        (!metadata.is_empty()).then(|| not_an_object("metadata", metadata)).flatten()
-    {
-        return Ok(Err(fault.into()));
-    }
-    let role = match body.get_role() {
-        Ok(message_capnp::Role::User) => Role::User,
-        Ok(message_capnp::Role::Assistant) => Role::Assistant,
-        Ok(message_capnp::Role::System) => Role::System,
-        Ok(message_capnp::Role::Tool) => Role::Tool,
-        Err(_) => return Ok(Err(BadOp::Role.into())),
-    };
-    let Ok(id) = body.get_id()?.to_str() else {
-        return Ok(Err(BadOp::Utf8.into()));
-    };
-    Ok(match chosen(id, MessageId::parse) {
-        Ok(id) => Ok(Action::PutMessage(PutMessage::new(op, id, role, sent))),
-        Err(malformed) => Err(malformed.into()),
-    })
-}
-
-fn not_an_object(what: &'static str, text: capnp::text::Reader<'_>) -> Option<BadOp> {
-    let Ok(text) = text.to_str() else { return Some(BadOp::Utf8) };
-    let is_object =
-        text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok();
-    (!is_object).then_some(BadOp::Json { what })
 }
 
 /// An id that may be left to the server.
@@ -504,19 +501,10 @@ fn numbered(what: &'static str, number: u64) -> Result<u64, Malformed> {
     }
 }
 
-/// A struct in Cap'n Proto's canonical form: the same bytes whenever the same is said, however the
-/// sender's library happened to lay it out.
+/// See [`content::canonical`].
 fn canonical<T: Owned>(
     reader: impl SetterInput<T>,
     size: MessageSize,
 ) -> capnp::Result<Builder<HeapAllocator>> {
-    let words = u32::try_from(size.word_count + 1).unwrap_or(u32::MAX);
-    let mut message = Builder::new(HeapAllocator::new().first_segment_words(words));
-    message.set_root_canonical(reader)?;
-    Ok(message)
-}
-
-/// The bytes of a canonical message: it has one segment by definition.
-fn only_segment(message: &Builder<HeapAllocator>) -> &[u8] {
-    message.get_segments_for_output().first().copied().unwrap_or_default()
+    content::canonical(reader, size.word_count)
 }

@@ -1,5 +1,12 @@
 //! Plain values onto the wire.
 
+mod session;
+
+pub(super) use session::{
+    Told, action, checkpoint, file_diff, message, plan, project_info, rule, session_info, todos,
+    turn_info, turn_state,
+};
+
 use super::{House, object};
 use crate::engine::Registered;
 use crate::limits::{
@@ -11,11 +18,11 @@ use crate::model::delegation::End;
 use crate::model::feed::{LoggedOp, Stretch};
 use crate::model::grant::Fallen;
 use crate::model::ids::SessionId;
-use crate::model::infos::{Author, MessageInfo, ObjectKind, ProjectInfo, Role, SessionInfo};
+use crate::model::infos::{Author, ObjectKind};
 use crate::model::ledger::{Ack, Decision, Outcome};
 use crate::model::page::Paged;
 use crate::model::rights::{Right, Rights};
-use crate::model::share::{ShareInfo, Shown, View};
+use crate::model::share::{ShareInfo, View};
 use crate::ops::Said;
 use crate::queries::{AuditHead, AuditTold, DelegationInfo, Derived, Grant};
 use crate::wire::audit_capnp;
@@ -24,11 +31,8 @@ use crate::wire::bowline_capnp::{
 };
 use crate::wire::feed_capnp::{self, event};
 use crate::wire::grant_capnp;
-use crate::wire::message_capnp::{author, message, message_body, part};
-use crate::wire::root_capnp::project_info;
-use crate::wire::session_capnp::{delegation_info, session_info, session_op, share_info};
-use capnp::Word;
-use capnp::message::{ReaderOptions, SegmentArray};
+use crate::wire::message_capnp::author;
+use crate::wire::session_capnp::{delegation_info, share_info};
 
 pub(super) fn server_info(house: &House, mut info: server_info::Builder<'_>) {
     info.set_version(env!("CARGO_PKG_VERSION"));
@@ -84,7 +88,9 @@ fn outcome(outcome: &Outcome, mut to: outcome::Builder<'_>) {
             rejected.set_cursor(conflict.actual.0);
             return refusal(conflict.code().name(), &conflict.to_string(), rejected);
         }
-        Decision::Applied { cursor, .. } => to.set_cursor(cursor.0),
+        Decision::Applied { cursor, .. } | Decision::AppliedTo { cursor, .. } => {
+            to.set_cursor(cursor.0);
+        }
         Decision::Unchanged { .. } => {}
     }
     match outcome {
@@ -112,39 +118,6 @@ pub(super) fn page_end<T>(page: &Paged<T>, mut to: page_end::Builder<'_>) {
     to.set_more(page.more);
 }
 
-pub(super) fn project_info(info: &ProjectInfo, mut to: project_info::Builder<'_>) {
-    to.set_id(info.id.as_str());
-    to.set_directory(info.directory.as_str());
-    to.set_name(info.name.as_str());
-    to.set_created_at_ms(info.created_at_ms);
-    to.set_cursor(info.cursor.0);
-    to.set_session_count(info.session_count);
-}
-
-pub(super) fn session_info(info: &SessionInfo, mut to: session_info::Builder<'_>) {
-    to.set_id(info.id.as_str());
-    to.set_project_id(info.project_id.as_str());
-    to.set_title(info.title.as_str());
-    to.set_created_at_ms(info.created_at_ms);
-    to.set_cursor(info.cursor.0);
-    to.set_head(info.head.0);
-}
-
-/// A message: all of it, or what a share shows.
-pub(super) fn message(
-    info: &MessageInfo,
-    view: Option<View>,
-    mut to: message::Builder<'_>,
-) -> capnp::Result<()> {
-    to.set_id(info.id.as_str());
-    to.set_cursor(info.cursor.0);
-    to.set_created_at_ms(info.created_at_ms);
-    if view.is_none() {
-        author(&info.author, to.reborrow().init_author());
-    }
-    body(&info.content, info.role, view, to)
-}
-
 pub(super) fn author(from: &Author, mut to: author::Builder<'_>) {
     to.set_grant(&from.grant.0);
     texts(&from.actors, to.init_actors(from.actors.len() as u32));
@@ -154,59 +127,6 @@ fn texts(from: &[String], mut to: capnp::text_list::Builder<'_>) {
     for (at, text) in (0..).zip(from) {
         to.set(at, text.as_str());
     }
-}
-
-/// What a message says, as far as it is shown.
-fn body(
-    content: &[u8],
-    role: Role,
-    view: Option<View>,
-    mut to: message::Builder<'_>,
-) -> capnp::Result<()> {
-    // The content is the op as it was sent; a database hands out bytes without alignment.
-    let mut words = Word::allocate_zeroed_vec(content.len().div_ceil(8));
-    Word::words_to_bytes_mut(&mut words)[..content.len()].copy_from_slice(content);
-    let segments = [Word::words_to_bytes(&words)];
-    let sent = capnp::message::Reader::new(SegmentArray::new(&segments), ReaderOptions::new());
-    let session_op::PutMessage(body) = sent.get_root::<session_op::Reader<'_>>()?.which()? else {
-        return Err(capnp::Error::failed("a stored message says something else".into()));
-    };
-    match view {
-        None => to.set_body(body?),
-        Some(view) => shown_body(body?, role, view, to.init_body()),
-    }
-}
-
-/// Part by part, because some are left out or shortened.
-fn shown_body(
-    from: message_body::Reader<'_>,
-    role: Role,
-    view: View,
-    mut to: message_body::Builder<'_>,
-) -> capnp::Result<()> {
-    to.set_id(from.get_id()?);
-    to.set_role(from.get_role()?);
-    if view.shows_metadata() {
-        to.set_metadata(from.get_metadata()?);
-    }
-    let mut shown = Vec::new();
-    for part in from.get_parts()? {
-        let how = match part.which()? {
-            part::Text(_) => view.of_text(role),
-            part::Json(json) => view.of_json(role, json?.to_str().unwrap_or_default()),
-        };
-        if how != Shown::Nothing {
-            shown.push((part, how));
-        }
-    }
-    let mut parts = to.init_parts(shown.len() as u32);
-    for (at, (part, how)) in (0..).zip(shown) {
-        match how {
-            Shown::Instead(json) => parts.reborrow().get(at).set_json(json.as_str()),
-            _ => parts.set_with_caveats(at, part)?,
-        }
-    }
-    Ok(())
 }
 
 /// An op of the history, as a feed tells it.
@@ -245,13 +165,16 @@ pub(super) fn event(
             to.set_id(created.key.id.as_str());
             to.set_title(&*created.title);
             to.set_parent_id(created.parent.as_ref().map_or("", |parent| parent.id.as_str()));
+            let forked_from = created.forked_from.as_ref();
+            to.set_forked_from(forked_from.map_or("", |from| from.session.as_str()));
         }
         Said::MessagePut(put) => {
             let mut to = to.init_message_put();
             to.set_id(put.id.as_str());
             to.set_cursor(op.cursor.0);
             to.set_created_at_ms(op.at_ms);
-            body(&put.content, put.role, view, to)?;
+            let told = Told::of_op(&put.content, &put.id, put.role);
+            told.body(view, to.init_body())?;
         }
         Said::MessageRemoved(removed) => to.set_message_removed(removed.id.as_str()),
         Said::TitleSet(set) => to.set_title_set(&*set.title),
@@ -315,6 +238,7 @@ pub(super) fn event(
             to.set_grant(&opened.grant.0);
         }
         Said::ShareEnded(ended) => to.set_share_ended(ended.id.as_str()),
+        said => session::event(&said, op, view, to)?,
     }
     Ok(())
 }

@@ -22,6 +22,8 @@ fn exception(advice: Advice, text: String) -> capnp::Error {
 pub(super) enum Denied {
     #[error("this object does not carry the right {:?}", .0.word())]
     Right(Right),
+    #[error("this object may see only what was written under its own grant")]
+    OwnOnly,
     #[error("the connection this object came from has ended")]
     ConnectionOver,
     #[error("this connection holds as many live objects as the server allows; release some")]
@@ -43,7 +45,7 @@ pub(super) enum Denied {
 impl Coded for Denied {
     fn code(&self) -> Code {
         match self {
-            Denied::Right(_) => Code::NotPermitted,
+            Denied::Right(_) | Denied::OwnOnly => Code::NotPermitted,
             Denied::ConnectionOver => Code::ConnectionOver,
             Denied::TooManyObjects => Code::TooManyObjects,
             Denied::Stopping => Code::ShuttingDown,

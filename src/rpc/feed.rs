@@ -9,10 +9,11 @@ use super::scope::{Claim, FeedTurn, Feeding};
 use super::{House, encode};
 use crate::clock::Clock;
 use crate::engine::{
-    Acknowledgement, Fallen, Refusal, Submitted, Subscribing, Taken, TakingIn, Watched,
+    Acknowledgement, Fallen, Refusal, StreamKey, Submitted, Subscribing, Taken, TakingIn, Watched,
 };
 use crate::limits::{FEED_CALLS_IN_FLIGHT_MAX, FEED_HEARTBEAT_MS_MAX, FEED_RETRY_MS};
 use crate::model::code::{Code, Coded};
+use crate::model::content::TextKind;
 use crate::model::feed::{self, FeedPage, LoggedOp, Stretch, TakeIn, Wish, lost_something};
 use crate::model::ids::{GrantKey, ShareId};
 use crate::model::rights::Right;
@@ -24,6 +25,7 @@ use capnp::capability::Promise;
 use futures::future::{LocalBoxFuture, OptionFuture};
 use futures::stream::{FuturesOrdered, StreamExt};
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -126,6 +128,7 @@ pub(super) async fn begin(
         durable,
         calls: FuturesOrdered::new(),
         taking_in: None,
+        texts: HashMap::new(),
         heartbeat,
         clock: house.clock.clone(),
     };
@@ -186,6 +189,8 @@ struct Feed {
     calls: FuturesOrdered<LocalBoxFuture<'static, capnp::Result<u64>>>,
     /// What is kept below a floor is being taken in, after a gap.
     taking_in: Option<(TakeIn, TakingIn)>,
+    /// How far the texts of open parts were told.
+    texts: HashMap<StreamKey, u64>,
     heartbeat: Duration,
     clock: Arc<dyn Clock>,
 }
@@ -228,12 +233,50 @@ impl Feed {
                 self.call(request.send().promise, None);
                 self.progress.place.set(0);
             } else if page.ops.is_empty() && page.through == after {
+                if self.tell_texts().await? {
+                    continue;
+                }
                 drop(turn);
                 self.idle(after).await?;
             } else {
                 self.tell(&page, &shown)?;
             }
         }
+    }
+
+    /// Tells how the texts of open parts have grown; whether there was something to tell.
+    async fn tell_texts(&mut self) -> Result<bool, Ended> {
+        let Stretch::Log(session) = self.stretch else { return Ok(false) };
+        if !self.wish.texts || self.own.is_some() {
+            return Ok(false);
+        }
+        let known = self.texts.clone();
+        let asked = async |house: Rc<House>| house.readers.grown(session, known.clone()).await;
+        let (mut grown, open) = self.ask(asked).await?;
+        self.texts.retain(|key, _| open.contains(key));
+        for text in &grown {
+            self.texts.insert(text.key, text.offset + text.text.len() as u64);
+        }
+        if let Some((view, _)) = &self.share {
+            grown.retain(|text| view.shows(text.key.message) && is_shown(*view, text.of));
+        }
+        // It may have been read after the authority was gone.
+        self.claim.standing().check(|| self.clock.now_ms())?;
+        if grown.is_empty() {
+            return Ok(false);
+        }
+        let mut request = self.sink.grown_request();
+        let mut texts = request.get().init_texts(grown.len() as u32);
+        for (at, text) in (0..).zip(&grown) {
+            let mut to = texts.reborrow().get(at);
+            to.set_message_id(text.message.as_str());
+            to.set_part_id(text.part.as_str());
+            to.set_offset(text.offset);
+            to.set_text(text.text.as_str());
+        }
+        self.claim.standing().count_read();
+        self.call(request.send().promise, None);
+        Ok(true)
     }
 
     /// Which ops of a page this follower may hear of at all.
@@ -426,6 +469,15 @@ impl Feed {
             durable.wanted = through;
             durable.save();
         }
+    }
+}
+
+/// Whether a share shows such a text.
+fn is_shown(view: View, of: TextKind) -> bool {
+    match of {
+        TextKind::Said => true,
+        TextKind::Thought => view.reasoning,
+        TextKind::Output => view.tool_outputs,
     }
 }
 

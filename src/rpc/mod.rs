@@ -17,12 +17,15 @@ mod feed;
 mod logged;
 mod object;
 mod order;
+mod part_writer;
 mod project;
 mod root;
 mod scope;
 mod session;
 mod share;
 mod strangers;
+mod turn;
+mod upload;
 mod vat;
 mod writer;
 
@@ -137,7 +140,7 @@ fn append(
     target: impl Into<Target>,
     asked: capnp::Result<decode::SentOps<'_>>,
 ) -> capnp::Result<OnItsWay> {
-    let (header, ops) = decode::append(asked, claim.caveats()).map_err(to_wire)?;
+    let (header, ops) = decode::append(asked, &claim.permit()).map_err(to_wire)?;
     submit(claim, Right::Append, target, header, ops)
 }
 
@@ -196,7 +199,7 @@ fn made(answer: Result<(Ack, Carried), Refusal>) -> capnp::Result<(Made, bool)> 
     match (ack.outcomes.pop(), ack.stopped) {
         (Some(Outcome::Fresh(decision) | Outcome::Repeat(decision)), _) => match decision {
             Decision::Applied { made, .. } => Ok((made, true)),
-            Decision::Unchanged { made } => Ok((made, false)),
+            Decision::AppliedTo { made, .. } | Decision::Unchanged { made } => Ok((made, false)),
             Decision::Rejected { code, text } => Err(error::recorded(&code, &text)),
             Decision::Conflicted(conflict) => Err(to_wire(conflict)),
         },
@@ -210,6 +213,14 @@ fn made(answer: Result<(Ack, Carried), Refusal>) -> capnp::Result<(Made, bool)> 
 fn grant_made((made, _): (Made, bool)) -> capnp::Result<GrantKey> {
     match made {
         Made::Grant(key) => Ok(key),
+        _ => Err(impossible()),
+    }
+}
+
+/// How many sessions an op has removed.
+fn removed((made, _): (Made, bool)) -> capnp::Result<u64> {
+    match made {
+        Made::Removed(removed) => Ok(removed),
         _ => Err(impossible()),
     }
 }

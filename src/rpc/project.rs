@@ -5,7 +5,7 @@ use super::logged::{logged, registered};
 use super::object::Object;
 use super::scope::Claim;
 use super::share::shared;
-use super::{decode, encode, made, session, share, submit_for_object};
+use super::{decode, encode, made, removed, session, share, submit, submit_for_object};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, ProjectKey};
@@ -106,4 +106,63 @@ impl project::Server for Project {
 
     logged!(project, |it: &Rc<Self>| it.key.log, |it: &Rc<Self>| Stretch::Project(it.key.log));
     shared!(project, |it: &Rc<Self>| Stretch::Project(it.key.log));
+
+    async fn list_sessions(
+        self: Rc<Self>,
+        params: project::ListSessionsParams,
+        mut results: project::ListSessionsResults,
+    ) -> capnp::Result<()> {
+        let _turn = self.claim.turn().await;
+        let house = self.claim.require_read().await?;
+        let asked = params.get()?;
+        let limit = asked.get_limit();
+        let now_ms = house.clock.now_ms();
+        let (filter, token) = decode::list_sessions(asked.get_filter(), asked.get_token(), now_ms)
+            .map_err(to_wire)?;
+        drop(params);
+        let asked = house.readers.list_sessions(Some(self.key.log), filter, token, limit);
+        let (found, next) = self.claim.ask(asked).await?;
+        let mut results = results.get();
+        results.set_more(next.is_some());
+        if let Some(next) = next {
+            results.set_token(&next.bytes());
+        }
+        let mut list = results.init_sessions(found.len() as u32);
+        for (at, info) in (0..).zip(&found) {
+            encode::session_info(info, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    fn set_rules(
+        self: Rc<Self>,
+        params: project::SetRulesParams,
+        results: project::SetRulesResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted =
+            decode::project_rules(params.get()).map_err(to_wire).and_then(|(header, op)| {
+                submit(&self.claim, Right::Admin, self.key.log, header, vec![op])
+            });
+        drop((params, results));
+        async move {
+            made(submitted?.answer().await)?;
+            Ok(())
+        }
+    }
+
+    fn remove_session(
+        self: Rc<Self>,
+        params: project::RemoveSessionParams,
+        mut results: project::RemoveSessionResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted =
+            decode::remove_session(params.get()).map_err(to_wire).and_then(|(header, op)| {
+                submit(&self.claim, Right::Admin, self.key.log, header, vec![op])
+            });
+        drop(params);
+        async move {
+            results.get().set_removed(removed(made(submitted?.answer().await)?)?);
+            Ok(())
+        }
+    }
 }

@@ -5,7 +5,9 @@ use super::logged::{logged, registered};
 use super::object::Object;
 use super::scope::Claim;
 use super::share::shared;
-use super::{cut, decode, encode, grant_made, made, project, share, submit, submit_for_object};
+use super::{
+    cut, decode, encode, grant_made, made, project, session, share, submit, submit_for_object,
+};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::ids::LogId;
@@ -93,6 +95,63 @@ impl root::Server for Root {
 
     logged!(root, |_: &Rc<Self>| LogId::ROOT, |_: &Rc<Self>| Stretch::Server);
     shared!(root, |_: &Rc<Self>| Stretch::Server);
+
+    async fn list_sessions(
+        self: Rc<Self>,
+        params: root::ListSessionsParams,
+        mut results: root::ListSessionsResults,
+    ) -> capnp::Result<()> {
+        let _turn = self.claim.turn().await;
+        let house = self.claim.require_read().await?;
+        let asked = params.get()?;
+        let limit = asked.get_limit();
+        let now_ms = house.clock.now_ms();
+        let (filter, token) = decode::list_sessions(asked.get_filter(), asked.get_token(), now_ms)
+            .map_err(to_wire)?;
+        drop(params);
+        let asked = house.readers.list_sessions(None, filter, token, limit);
+        let (found, next) = self.claim.ask(asked).await?;
+        let mut results = results.get();
+        results.set_more(next.is_some());
+        if let Some(next) = next {
+            results.set_token(&next.bytes());
+        }
+        let mut list = results.init_sessions(found.len() as u32);
+        for (at, info) in (0..).zip(&found) {
+            encode::session_info(info, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    fn set_rules(
+        self: Rc<Self>,
+        params: root::SetRulesParams,
+        results: root::SetRulesResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted =
+            decode::root_rules(params.get()).map_err(to_wire).and_then(|(header, op)| {
+                submit(&self.claim, Right::Admin, LogId::ROOT, header, vec![op])
+            });
+        drop((params, results));
+        async move {
+            made(submitted?.answer().await)?;
+            Ok(())
+        }
+    }
+
+    async fn session(
+        self: Rc<Self>,
+        params: root::SessionParams,
+        mut results: root::SessionResults,
+    ) -> capnp::Result<()> {
+        let id = decode::session_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
+        drop(params);
+        let house = self.claim.require_read().await?;
+        let key = self.claim.ask(house.readers.any_session(id)).await?;
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_session(session::client(claim, key));
+        Ok(())
+    }
 
     fn revoke_actor(
         self: Rc<Self>,

@@ -6,6 +6,7 @@
 //! the scope lets go when the connection ends.
 
 use super::House;
+use super::decode::Permit;
 use super::error::{Denied, to_wire};
 use super::feed;
 use super::order::Order;
@@ -242,6 +243,11 @@ impl Claim {
     /// For what it may be used.
     pub(super) fn caveats(&self) -> &Caveats {
         &self.powers.caveats
+    }
+
+    /// What ops may say through it.
+    pub(super) fn permit(&self) -> Permit<'_> {
+        Permit { caveats: self.caveats(), may_turn: self.carries(Right::Turn) }
     }
 
     /// The grant whose messages alone it may see, if it is so.

@@ -1,14 +1,18 @@
 //! `Session`: one log.
 
-use super::error::to_wire;
+use super::error::{Denied, to_wire};
 use super::logged::{logged, registered};
 use super::object::{Object, ref_for, under};
 use super::scope::Claim;
 use super::share::shared;
-use super::{append, decided, decode, encode, grant_made, made, share, submit, writer};
+use super::{
+    House, append, decided, decode, encode, grant_made, made, share, submit, submit_for_object,
+    turn, upload, writer,
+};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, SessionKey};
+use crate::model::ledger::Made;
 use crate::model::rights::Right;
 use crate::queries::{Object as Found, Sight};
 use crate::wire::session_capnp::session;
@@ -35,6 +39,19 @@ impl Object for Session {
 
     fn id(&self) -> &str {
         self.key.id.as_str()
+    }
+}
+
+impl Session {
+    /// How much of what was said its holder may see.
+    fn sight(&self) -> Sight {
+        Sight { own: self.claim.own_only(), view: None }
+    }
+
+    /// Waits for its turn to have a page read, and for the changes that were sent before.
+    async fn house_for_page(&self) -> capnp::Result<(Rc<House>, impl Sized + '_)> {
+        let turn = self.claim.turn().await;
+        Ok((self.claim.require_read().await?, turn))
     }
 }
 
@@ -75,11 +92,13 @@ impl session::Server for Session {
         mut results: session::MessagesResults,
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        let reverted = params.get()?.get_reverted();
         drop(params);
         let _turn = self.claim.turn().await;
         let house = self.claim.require_read().await?;
-        let sight = Sight { own: self.claim.own_only(), view: None };
-        let found = self.claim.ask(house.readers.messages(self.key.log, page, sight)).await?;
+        let sight = self.sight();
+        let asked = house.readers.messages(self.key.log, page, reverted, sight);
+        let found = self.claim.ask(asked).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_messages(found.items.len() as u32);
@@ -234,4 +253,263 @@ impl session::Server for Session {
     }
 
     shared!(session, |it: &Rc<Self>| Stretch::Log(it.key.log));
+
+    async fn parts(
+        self: Rc<Self>,
+        params: session::PartsParams,
+        mut results: session::PartsResults,
+    ) -> capnp::Result<()> {
+        let (message, after) = decode::parts(params.get()).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let asked = house.readers.parts(self.key.log, message, after, self.sight());
+        let found = self.claim.ask(asked).await?;
+        let mut results = results.get();
+        results.set_parts_after(found.parts_after);
+        encode::Told::from(&found)
+            .parts_behind(after, |count| results.init_parts(count))
+            .map_err(super::unreadable)
+    }
+
+    async fn content(
+        self: Rc<Self>,
+        params: session::ContentParams,
+        mut results: session::ContentResults,
+    ) -> capnp::Result<()> {
+        let (hash, offset, bytes_max) = decode::content_piece(params.get()).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let asked = house.readers.content(self.key.log, hash, offset, bytes_max);
+        let (data, bytes) = self.claim.ask(asked).await?;
+        results.get().set_data(&data);
+        results.get().set_bytes(bytes);
+        Ok(())
+    }
+
+    async fn upload(
+        self: Rc<Self>,
+        params: session::UploadParams,
+        mut results: session::UploadResults,
+    ) -> capnp::Result<()> {
+        let content = decode::upload(params.get()).map_err(to_wire)?;
+        drop(params);
+        let house = self.claim.require(Right::Append)?;
+        let offset = self.claim.look_up(house.readers.uploaded(self.key.log, content)).await?;
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_offset(offset);
+        results.get().set_upload(upload::client(claim, self.key.log, content));
+        Ok(())
+    }
+
+    fn begin_turn(
+        self: Rc<Self>,
+        params: session::BeginTurnParams,
+        mut results: session::BeginTurnResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let permit = self.claim.permit();
+        let submitted = decode::begin_turn_call(params.get(), &permit).map_err(to_wire).and_then(
+            |(header, op)| {
+                // The object's place first: one who holds too many is told before anything is done.
+                let place = self.claim.derive().map_err(to_wire)?;
+                let log = self.key.log;
+                Ok((submit(&self.claim, Right::Turn, log, header, vec![op])?, place))
+            },
+        );
+        drop(params);
+        async move {
+            let (submitted, place) = submitted?;
+            let (Made::Turn { cursor, state }, _) = made(submitted.answer().await)? else {
+                return Err(super::impossible());
+            };
+            let house = self.claim.house()?;
+            let asked = house.readers.turn_at(self.key.log, cursor);
+            let found = self.claim.look_up(asked).await?;
+            let mut results = results.get();
+            results.set_id(found.id.as_str());
+            results.set_state(encode::turn_state(state));
+            results.set_turn(turn::client(place, self.key.log, found.id, cursor));
+            Ok(())
+        }
+    }
+
+    async fn turn(
+        self: Rc<Self>,
+        params: session::TurnParams,
+        mut results: session::TurnResults,
+    ) -> capnp::Result<()> {
+        let id = decode::turn_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
+        drop(params);
+        self.claim.order().settled().await;
+        let house = self.claim.require(Right::Turn)?;
+        let found = self.claim.look_up(house.readers.turn(self.key.log, id)).await?;
+        let claim = self.claim.derive().map_err(to_wire)?;
+        results.get().set_turn(turn::client(claim, self.key.log, found.id, found.cursor));
+        Ok(())
+    }
+
+    async fn turns(
+        self: Rc<Self>,
+        params: session::TurnsParams,
+        mut results: session::TurnsResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let found = self.claim.ask(house.readers.turns(self.key.log, page)).await?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_turns(found.items.len() as u32);
+        for (at, turn) in (0..).zip(&found.items) {
+            encode::turn_info(turn, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn todos(
+        self: Rc<Self>,
+        params: session::TodosParams,
+        mut results: session::TodosResults,
+    ) -> capnp::Result<()> {
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let (cursor, found) = self.claim.ask(house.readers.todos(self.key.log)).await?;
+        let mut results = results.get();
+        results.set_cursor(cursor.0);
+        encode::todos(&found, results.init_todos(found.len() as u32));
+        Ok(())
+    }
+
+    fn fork(
+        self: Rc<Self>,
+        params: session::ForkParams,
+        mut results: session::ForkResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let submitted =
+            decode::fork(params.get(), &self.key).map_err(to_wire).and_then(|(header, op)| {
+                self.claim.require(Right::Append)?;
+                // A copy of everything is worth as much as reading everything.
+                self.claim.require(Right::Read)?;
+                submit_for_object(&self.claim, self.key.log, header, op)
+            });
+        drop(params);
+        async move {
+            let (submitted, claim) = submitted?;
+            let (Made::Session(key), _) = made(submitted.answer().await)? else {
+                return Err(super::impossible());
+            };
+            let mut results = results.get();
+            results.set_id(key.id.as_str());
+            results.set_session(client(claim, key));
+            Ok(())
+        }
+    }
+
+    async fn children(
+        self: Rc<Self>,
+        params: session::ChildrenParams,
+        mut results: session::ChildrenResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let found = self.claim.ask(house.readers.children(self.key.log, page)).await?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_sessions(found.items.len() as u32);
+        for (at, info) in (0..).zip(&found.items) {
+            encode::session_info(info, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn context(
+        self: Rc<Self>,
+        params: session::ContextParams,
+        mut results: session::ContextResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let asked = house.readers.context(self.key.log, page, self.sight());
+        let found = self.claim.ask(asked).await?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_messages(found.items.len() as u32);
+        for (at, message) in (0..).zip(&found.items) {
+            encode::message(message, None, list.reborrow().get(at)).map_err(super::unreadable)?;
+        }
+        Ok(())
+    }
+
+    async fn plan(
+        self: Rc<Self>,
+        params: session::PlanParams,
+        mut results: session::PlanResults,
+    ) -> capnp::Result<()> {
+        let limits = params.get().and_then(|p| p.get_limits());
+        let limits = decode::context_limits(limits).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        if self.claim.own_only().is_some() {
+            return Err(to_wire(Denied::OwnOnly));
+        }
+        let found = self.claim.ask(house.readers.plan(self.key.log, limits)).await?;
+        encode::plan(&found, results.get().init_plan());
+        Ok(())
+    }
+
+    async fn checkpoints(
+        self: Rc<Self>,
+        params: session::CheckpointsParams,
+        mut results: session::CheckpointsResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let found = self.claim.ask(house.readers.checkpoints(self.key.log, page)).await?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_checkpoints(found.items.len() as u32);
+        for (at, checkpoint) in (0..).zip(&found.items) {
+            encode::checkpoint(checkpoint, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn diffs(
+        self: Rc<Self>,
+        params: session::DiffsParams,
+        mut results: session::DiffsResults,
+    ) -> capnp::Result<()> {
+        let id = decode::turn_id(params.get().and_then(|p| p.get_turn_id())).map_err(to_wire)?;
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let found = self.claim.ask(house.readers.diffs(self.key.log, id, page)).await?;
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_diffs(found.items.len() as u32);
+        for (at, (_, diff)) in (0..).zip(&found.items) {
+            encode::file_diff(diff, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn permits(
+        self: Rc<Self>,
+        params: session::PermitsParams,
+        mut results: session::PermitsResults,
+    ) -> capnp::Result<()> {
+        let (permission, patterns) = decode::permits(params.get()).map_err(to_wire)?;
+        drop(params);
+        let (house, _turn) = self.house_for_page().await?;
+        let asked = house.readers.permits(self.key.log, permission, patterns);
+        let decided = self.claim.ask(asked).await?;
+        let mut results = results.get();
+        results.set_action(encode::action(decided.action));
+        if let Some(rule) = &decided.rule {
+            encode::rule(rule, results.init_rule());
+        }
+        Ok(())
+    }
 }

@@ -70,7 +70,7 @@ impl share::Server for Share {
         let house = self.claim.require_read().await?;
         let view = self.claim.look_up(house.readers.view(self.key.log)).await?;
         let sight = Sight { own: self.claim.own_only(), view: Some(view) };
-        let asked = house.readers.messages(self.key.session, page, sight);
+        let asked = house.readers.messages(self.key.session, page, false, sight);
         let found = self.claim.ask(asked).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());

@@ -1,5 +1,7 @@
 //! Authority at the door: every method against every right, and the end of a connection's scope.
 
+mod sessions;
+
 use super::scope::Powers;
 use super::*;
 use crate::clock::SystemClock;
@@ -14,9 +16,10 @@ use crate::wire::bowline_capnp::{op_header, registration, vat};
 use crate::wire::feed_capnp::sink;
 use crate::wire::grant_capnp::object;
 use crate::wire::root_capnp::{project, root};
-use crate::wire::session_capnp::{session, share};
+use crate::wire::session_capnp::{session, share, turn};
 use capnp::capability::{FromClientHook, Promise};
 use futures::future::LocalBoxFuture;
+use sessions::{begin_turn, project_id_of, session_key_of};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -188,6 +191,7 @@ struct Held {
     project: project::Client,
     session: session::Client,
     share: share::Client,
+    turn: turn::Client,
 }
 
 macro_rules! sent {
@@ -197,7 +201,14 @@ macro_rules! sent {
     }};
 }
 
+use sent;
+
 /// Every method of every object with authority, and the right it needs. `Vat` has none to check.
+fn methods() -> impl Iterator<Item = &'static (&'static str, Option<Right>, Try)> {
+    METHODS.iter().chain(sessions::METHODS)
+}
+
+/// Those of the server, its projects, shares, feeds and grants, and a part of those of sessions.
 const METHODS: &[(&str, Option<Right>, Try)] = &[
     ("Root.openProject", Some(Right::Append), |Held { root, .. }, n| sent!(open_project(root, n))),
     ("Root.project", Some(Right::Read), |Held { root, .. }, _| {
@@ -436,7 +447,8 @@ fn object(session: &session::Client) -> object::Client {
 }
 
 /// Methods of yours, which the server calls.
-const OF_CLIENTS: &[&str] = &["Sink.events", "Sink.caughtUp", "Sink.gap", "Sink.ended"];
+const OF_CLIENTS: &[&str] =
+    &["Sink.events", "Sink.caughtUp", "Sink.gap", "Sink.grown", "Sink.ended"];
 
 /// A sink that hears nothing.
 struct Deaf;
@@ -484,6 +496,7 @@ fn every_method_needs_its_right_and_nothing_else() {
         let session_key = inside.house.readers.session(project_key.log, session_id).await.unwrap();
         let session = super::session::client(all_claim(&inside, &scope).await, session_key.clone());
         open_share(&session, 202).send().promise.await.unwrap();
+        let (_, turn_id, turn_cursor) = begin_turn(&session).await;
         let share_id = ShareId::made_by(OpId([202; 16]));
         let share_key = inside.house.readers.sharing(Stretch::Server, share_id).await.unwrap();
 
@@ -498,8 +511,9 @@ fn every_method_needs_its_right_and_nothing_else() {
                 project: super::project::client(claim(), project_key.clone()),
                 session: super::session::client(claim(), session_key.clone()),
                 share: super::share::client(claim(), share_key.clone()),
+                turn: super::turn::client(claim(), session_key.log, turn_id.clone(), turn_cursor),
             };
-            for (name, right, attempt) in METHODS {
+            for (name, right, attempt) in methods() {
                 let denied = match attempt(&held, n).await {
                     Ok(()) => false,
                     Err(error) => error.extra.contains("bowline/not-permitted"),
@@ -531,7 +545,7 @@ fn the_table_of_methods_is_complete() {
             declared.push(format!("{interface}.{}", line.split_whitespace().next().unwrap()));
         }
     }
-    let mut checked: Vec<_> = METHODS.iter().map(|(name, _, _)| (*name).to_owned()).collect();
+    let mut checked: Vec<_> = methods().map(|(name, _, _)| (*name).to_owned()).collect();
     declared.retain(|method| !OF_CLIENTS.contains(&method.as_str()) && !method.starts_with("Vat."));
     declared.sort();
     checked.sort();
@@ -551,7 +565,8 @@ fn no_method_works_under_a_grant_that_fell() {
         let session = answer.get().unwrap().get_session().unwrap();
         let answer = open_share(&session, 202).send().promise.await.unwrap();
         let share = answer.get().unwrap().get_share().unwrap();
-        let held = Held { root: all, project, session, share };
+        let (turn, turn_id, turn_cursor) = begin_turn(&session).await;
+        let held = Held { root: all, project, session, share, turn };
         let grant = granted_by(&inside, inside.granted.last().unwrap().1.clone()).await;
         let fell = [
             (Fallen::Revoked, "bowline/revoked"),
@@ -567,6 +582,7 @@ fn no_method_works_under_a_grant_that_fell() {
             };
             let found = inside.house.readers.project(project_id_of(&held).await).await.unwrap();
             let session_key = session_key_of(&inside, &held, found.log).await;
+            let log = session_key.log;
             let share_id = ShareId::made_by(OpId([202; 16]));
             let share_key = inside.house.readers.sharing(Stretch::Server, share_id).await.unwrap();
             let dead = Held {
@@ -574,8 +590,9 @@ fn no_method_works_under_a_grant_that_fell() {
                 project: super::project::client(claim(), found),
                 session: super::session::client(claim(), session_key),
                 share: super::share::client(claim(), share_key),
+                turn: super::turn::client(claim(), log, turn_id.clone(), turn_cursor),
             };
-            for (name, _, attempt) in METHODS {
+            for (name, _, attempt) in methods() {
                 let error = attempt(&dead, 77).await.err();
                 let error = error.unwrap_or_else(|| panic!("{name} worked"));
                 // What is wrong with the words is found before anybody asks who says them.
@@ -584,23 +601,6 @@ fn no_method_works_under_a_grant_that_fell() {
             }
         }
     });
-}
-
-async fn project_id_of(held: &Held) -> crate::model::ids::ProjectId {
-    let answer = held.project.info_request().send().promise.await.unwrap();
-    let id = answer.get().unwrap().get_project().unwrap().get_id().unwrap().to_string();
-    crate::model::ids::ProjectId::parse(&id.unwrap()).unwrap()
-}
-
-async fn session_key_of(
-    inside: &Inside,
-    held: &Held,
-    project: LogId,
-) -> crate::model::infos::SessionKey {
-    let answer = held.session.info_request().send().promise.await.unwrap();
-    let id = answer.get().unwrap().get_session().unwrap().get_id().unwrap().to_string();
-    let id = crate::model::ids::SessionId::parse(&id.unwrap()).unwrap();
-    inside.house.readers.session(project, id).await.unwrap()
 }
 
 #[test]
@@ -617,15 +617,16 @@ fn when_the_connection_is_over_every_object_says_so_and_keeps_nothing_alive() {
         session.info_request().send().promise.await.unwrap();
         let answer = open_share(&session, 202).send().promise.await.unwrap();
         let share = answer.get().unwrap().get_share().unwrap();
+        let (turn, ..) = begin_turn(&session).await;
         let kept = Rc::strong_count(&inside.house);
         scope.close();
         assert_eq!(Rc::strong_count(&inside.house), kept - 1);
-        let held = Held { root, project, session, share };
+        let held = Held { root, project, session, share, turn };
         let over = |name: &str, error: capnp::Error| {
             assert!(error.extra.contains("bowline/connection-over"), "{name}: {error}");
             assert_eq!(error.kind, capnp::ErrorKind::Disconnected);
         };
-        for (name, _, attempt) in METHODS {
+        for (name, _, attempt) in methods() {
             over(name, attempt(&held, 1).await.unwrap_err());
         }
         let vat: vat::Client = FromClientHook::new(bootstrap(scope.clone()).hook);

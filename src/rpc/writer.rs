@@ -253,8 +253,8 @@ impl writer::Server for Writer {
         self: Rc<Self>,
         params: writer::WriteParams,
     ) -> impl Future<Output = capnp::Result<()>> + 'static {
-        let caveats = self.stream.claim.caveats();
-        let taken = decode::write(params.get(), caveats)
+        let permit = self.stream.claim.permit();
+        let taken = decode::write(params.get(), &permit)
             .map_err(to_wire)
             .and_then(|op| self.stream.take(op));
         drop(params);

@@ -53,7 +53,7 @@ pub fn orphans(read: &Read<'_>) -> Found {
             "messages: session {} has a message at {} without an op",
         ),
         (
-            "SELECT logs.id, 0 FROM logs WHERE id != 1 AND id NOT IN (SELECT log FROM projects)
+            "SELECT logs.id, 0 FROM logs WHERE id != 1 AND NOT removed AND id NOT IN (SELECT log FROM projects)
              AND id NOT IN (SELECT log FROM sessions) AND id NOT IN (SELECT log FROM shares)",
             "logs: log {} belongs to nothing ({})",
         ),
@@ -235,7 +235,11 @@ pub fn unmade_grants(
 ) -> Result<Vec<String>, StoreError> {
     let mut query = read.conn.prepare(
         "SELECT grants.id, grants.public_id, above.public_id, above.claim
-         FROM grants JOIN grants AS above ON above.id = grants.parent",
+         FROM grants JOIN grants AS above ON above.id = grants.parent
+         -- What was said about a session that is gone is gone, too.
+         WHERE grants.object_log NOT IN (SELECT id FROM logs WHERE removed)
+           AND grants.object_log NOT IN (SELECT shares.log FROM shares JOIN logs ON logs.id = shares.session
+                                         WHERE removed)",
     )?;
     let mut rows = query.query([])?;
     let mut found = Vec::new();
@@ -290,7 +294,11 @@ pub fn receipts(read: &Read<'_>) -> Found {
             }
             next = Some(last + 1);
             for (seq, receipt) in (first..).zip(receipts) {
-                let Decision::Applied { cursor, .. } = receipt.decision else { continue };
+                let (Decision::Applied { cursor, .. } | Decision::AppliedTo { cursor, .. }) =
+                    receipt.decision
+                else {
+                    continue;
+                };
                 let place = super::sql_int(cursor.0);
                 let stands: Option<(i64, i64)> = op
                     .query_map((log, place), |row| Ok((row.get(0)?, row.get(1)?)))?

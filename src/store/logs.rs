@@ -19,6 +19,8 @@ pub struct LogState {
     pub project: Option<LogId>,
     /// How many producers ever wrote to it.
     pub producers: u64,
+    /// Whether what it was the log of is gone.
+    pub removed: bool,
 }
 
 /// Begins the log of a session.
@@ -40,7 +42,7 @@ pub fn get(read: &Read<'_>, log: LogId) -> Result<LogState, StoreError> {
     Ok(read
         .conn
         .prepare_cached(
-            "SELECT head, floor, epoch, project, producers, swept FROM logs WHERE id = ?",
+            "SELECT head, floor, epoch, project, producers, swept, removed FROM logs WHERE id = ?",
         )?
         .query_row([log.0], |row| {
             Ok(LogState {
@@ -50,15 +52,24 @@ pub fn get(read: &Read<'_>, log: LogId) -> Result<LogState, StoreError> {
                 project: row.get::<_, Option<i64>>(3)?.map(LogId),
                 producers: from_sql_int(row.get(4)?),
                 swept: Cursor(from_sql_int(row.get(5)?)),
+                removed: row.get(6)?,
             })
         })?)
 }
 
 /// Moves the end of a log, behind ops of so many bytes.
-pub fn advance(tx: &Tx<'_>, log: LogId, head: Cursor, bytes: u64) -> Result<(), StoreError> {
+pub fn advance(
+    tx: &Tx<'_>,
+    log: LogId,
+    head: Cursor,
+    bytes: u64,
+    now_ms: u64,
+) -> Result<(), StoreError> {
     tx.conn
-        .prepare_cached("UPDATE logs SET head = ?, bytes = bytes + ? WHERE id = ?")?
-        .execute((sql_int(head.0), sql_int(bytes), log.0))?;
+        .prepare_cached(
+            "UPDATE logs SET head = ?, bytes = bytes + ?, updated_at_ms = ? WHERE id = ?",
+        )?
+        .execute((sql_int(head.0), sql_int(bytes), sql_int(now_ms), log.0))?;
     Ok(())
 }
 

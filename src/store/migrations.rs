@@ -13,6 +13,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/0002_ledger.sql"),
     include_str!("migrations/0003_grants.sql"),
     include_str!("migrations/0004_authority.sql"),
+    include_str!("migrations/0005_sessions.sql"),
 ];
 
 /// Marks the file as ours in its header: "BOWL".

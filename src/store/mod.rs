@@ -9,7 +9,9 @@
 
 pub mod audit;
 pub mod check;
+pub mod checkpoints;
 pub mod compaction;
+pub mod contents;
 pub mod data_dir;
 pub mod delegations;
 mod error;
@@ -19,13 +21,20 @@ pub mod messages;
 pub mod meta;
 mod migrations;
 pub mod ops;
+pub mod parts;
 pub mod producers;
 pub mod projects;
 pub mod receipts;
+pub mod removal;
+pub mod rulesets;
 pub mod scratch;
 pub mod sessions;
 pub mod shares;
+pub mod streams;
 pub mod subscriptions;
+pub mod todos;
+pub mod turns;
+pub mod worktrees;
 
 pub use error::StoreError;
 
@@ -38,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Statements each connection keeps prepared; more than there are in this room.
-const STATEMENTS_KEPT: usize = 128;
+const STATEMENTS_KEPT: usize = 256;
 
 /// The one connection that writes.
 pub struct Store {
@@ -211,6 +220,21 @@ fn from_sql_int(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
+/// Something that stands in one column in one piece.
+fn encoded<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
+    postcard::to_stdvec(value)
+        .map_err(|error| StoreError::Other(format!("a value could not be encoded: {error}")))
+}
+
+/// And back.
+fn decoded<T: serde::de::DeserializeOwned>(
+    table: &'static str,
+    bytes: &[u8],
+) -> Result<T, StoreError> {
+    postcard::from_bytes(bytes)
+        .map_err(|error| StoreError::Corrupt(format!("a row of {table}: {error}")))
+}
+
 /// Takes rows until a page is full by number or by bytes. The query asks for one row more than the
 /// page may hold: finding it tells that there is a next page. A page always holds at least one item,
 /// however large, or a reader could never get past it.
@@ -298,14 +322,14 @@ mod tests {
         };
 
         let tx = store.begin().unwrap();
-        logs::advance(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(5), 0)
+        logs::advance(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(5), 0, 1)
             .unwrap();
         assert_eq!(head().0, 0, "an open transaction is not seen, and does not block");
         drop(tx);
         assert_eq!(head().0, 0);
 
         let tx = store.begin().unwrap();
-        logs::advance(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(7), 0)
+        logs::advance(&tx, crate::model::ids::LogId::ROOT, crate::model::ids::Cursor(7), 0, 1)
             .unwrap();
         tx.commit().unwrap();
         assert_eq!(head().0, 7);
@@ -320,7 +344,7 @@ mod tests {
             .look(|read| {
                 let before = logs::get(read, root)?.head;
                 let tx = store.begin()?;
-                logs::advance(&tx, root, crate::model::ids::Cursor(9), 0)?;
+                logs::advance(&tx, root, crate::model::ids::Cursor(9), 0, 1)?;
                 tx.commit()?;
                 assert_eq!(logs::get(read, root)?.head, before, "one look sees one state");
                 Ok(())

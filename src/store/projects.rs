@@ -6,23 +6,24 @@ use crate::model::infos::{ProjectInfo, ProjectKey};
 use crate::model::page::{Page, Paged};
 use rusqlite::{OptionalExtension, Row};
 
-const COLUMNS: &str = "id, directory, name, created_at_ms, cursor, session_count";
+const COLUMNS: &str = "id, directory, name, created_at_ms, cursor, session_count, log";
 
-/// Records a project. `log` is its own log, `info.cursor` a place in the root's.
-pub fn create(tx: &Tx<'_>, log: LogId, info: &ProjectInfo) -> Result<(), StoreError> {
+/// Records a project. `log` is its own log, `cursor` a place in the root's.
+pub fn create(
+    tx: &Tx<'_>,
+    log: LogId,
+    id: &ProjectId,
+    directory: &str,
+    name: &str,
+    cursor: Cursor,
+    now_ms: u64,
+) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
             "INSERT INTO projects (log, id, directory, name, cursor, created_at_ms)
              VALUES (?, ?, ?, ?, ?, ?)",
         )?
-        .execute((
-            log.0,
-            info.id.as_str(),
-            &info.directory,
-            &info.name,
-            sql_int(info.cursor.0),
-            sql_int(info.created_at_ms),
-        ))?;
+        .execute((log.0, id.as_str(), directory, name, sql_int(cursor.0), sql_int(now_ms)))?;
     Ok(())
 }
 
@@ -30,6 +31,14 @@ pub fn create(tx: &Tx<'_>, log: LogId, info: &ProjectInfo) -> Result<(), StoreEr
 pub fn count_session(tx: &Tx<'_>, log: LogId) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached("UPDATE projects SET session_count = session_count + 1 WHERE log = ?")?
+        .execute([log.0])?;
+    Ok(())
+}
+
+/// Counts one session less.
+pub fn uncount_session(tx: &Tx<'_>, log: LogId) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE projects SET session_count = session_count - 1 WHERE log = ?")?
         .execute([log.0])?;
     Ok(())
 }
@@ -43,23 +52,41 @@ pub fn log_of(read: &Read<'_>, id: &ProjectId) -> Result<Option<LogId>, StoreErr
         .optional()?)
 }
 
-/// The project of a directory.
-pub fn by_directory(read: &Read<'_>, directory: &str) -> Result<Option<ProjectKey>, StoreError> {
-    let row: Option<(i64, String)> = read
+/// Where a project lives, by its log.
+pub fn key_of(read: &Read<'_>, log: LogId) -> Result<Option<ProjectKey>, StoreError> {
+    let id: Option<String> = read
         .conn
-        .prepare_cached("SELECT log, id FROM projects WHERE directory = ?")?
-        .query_row([directory], |row| Ok((row.get(0)?, row.get(1)?)))
+        .prepare_cached("SELECT id FROM projects WHERE log = ?")?
+        .query_row([log.0], |row| row.get(0))
         .optional()?;
-    row.map(|(log, id)| Ok(ProjectKey { log: LogId(log), id: parsed(&id)? })).transpose()
+    id.map(|id| Ok(ProjectKey { log, id: parsed(&id)? })).transpose()
 }
 
 /// What is told about a project.
 pub fn info(read: &Read<'_>, log: LogId) -> Result<Option<ProjectInfo>, StoreError> {
-    read.conn
+    let found = read
+        .conn
         .prepare_cached(&format!("SELECT {COLUMNS} FROM projects WHERE log = ?"))?
         .query_row([log.0], |row| Ok(from_row(row)))
         .optional()?
-        .transpose()
+        .transpose()?;
+    found.map(|found| with_more(read, log, found)).transpose()
+}
+
+/// With what stands in other tables.
+fn with_more(read: &Read<'_>, log: LogId, info: ProjectInfo) -> Result<ProjectInfo, StoreError> {
+    let worktrees = super::worktrees::of_project(read, log)?
+        .into_iter()
+        .map(|worktree| (worktree.directory, worktree.opened_at_ms))
+        .collect();
+    let names = super::worktrees::names_of(read, log)?;
+    let remote = names.iter().find_map(|name| name.strip_prefix("remote:"));
+    Ok(ProjectInfo {
+        worktrees,
+        rules: super::rulesets::get(read, log)?.1,
+        remote: remote.unwrap_or_default().to_owned(),
+        ..info
+    })
 }
 
 /// A page of all projects, in the order of the root's log.
@@ -75,7 +102,15 @@ pub fn page(read: &Read<'_>, page: Page) -> Result<Paged<ProjectInfo>, StoreErro
     let mut query = read.conn.prepare_cached(&sql)?;
     // One more than wanted tells whether there is a next page.
     let mut rows = query.query((page.bound(), page.limit() + 1))?;
-    super::paged(&mut rows, page, from_row, |info| (info.cursor, info.directory.len()))
+    super::paged(
+        &mut rows,
+        page,
+        |row| with_more(read, LogId(row.get(6)?), from_row(row)?),
+        |info| {
+            let worktrees: usize = info.worktrees.iter().map(|(path, _)| path.len() + 24).sum();
+            (info.cursor, info.directory.len() + worktrees + 64 * info.rules.len())
+        },
+    )
 }
 
 fn from_row(row: &Row<'_>) -> Result<ProjectInfo, StoreError> {
@@ -86,6 +121,9 @@ fn from_row(row: &Row<'_>) -> Result<ProjectInfo, StoreError> {
         created_at_ms: from_sql_int(row.get(3)?),
         cursor: Cursor(from_sql_int(row.get(4)?)),
         session_count: from_sql_int(row.get(5)?),
+        worktrees: Vec::new(),
+        rules: Vec::new(),
+        remote: String::new(),
     })
 }
 

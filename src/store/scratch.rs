@@ -11,7 +11,21 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Tables that follow from the history.
-pub const PROJECTIONS: [&str; 4] = ["projects", "sessions", "messages", "shares"];
+pub const PROJECTIONS: [&str; 13] = [
+    "projects",
+    "worktrees",
+    "repositories",
+    "rulesets",
+    "sessions",
+    "messages",
+    "parts",
+    "turns",
+    "diffs",
+    "todos",
+    "checkpoints",
+    "shares",
+    "content_names",
+];
 
 /// One consistent state of a database.
 pub struct Scratch {

@@ -3,8 +3,9 @@
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
 use crate::model::feed::Stretch;
 use crate::model::ids::{Cursor, LogId, SessionId, ShareId};
+use crate::model::infos::SessionKey;
 use crate::model::page::{Page, Paged};
-use crate::model::share::{ShareInfo, ShareKey, Terms, View};
+use crate::model::share::{KeptShare, ShareInfo, ShareKey, Terms, View};
 use rusqlite::{OptionalExtension, Row, params};
 
 const QUERY: &str = "SELECT shares.log, shares.id, shares.session, session_id, append, up_to, tool_outputs,
@@ -60,6 +61,36 @@ pub fn end(tx: &Tx<'_>, log: LogId, now_ms: u64) -> Result<bool, StoreError> {
         .prepare_cached("UPDATE shares SET ended_at_ms = ? WHERE log = ? AND ended_at_ms IS NULL")?
         .execute((sql_int(now_ms), log.0))?;
     Ok(ended == 1)
+}
+
+/// Records what there is to tell of a share whose session is gone.
+pub fn keep(
+    tx: &Tx<'_>,
+    session: &SessionKey,
+    project: LogId,
+    share: &KeptShare,
+) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO shares (log, id, session, session_id, project, append, up_to, tool_outputs,
+                                 reasoning, created_at_ms, ended_at_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+             ON CONFLICT (log) DO UPDATE SET ended_at_ms = excluded.ended_at_ms",
+        )?
+        .execute(params![
+            share.key.log.0,
+            share.key.id.as_str(),
+            share.key.session.0,
+            session.id.as_str(),
+            project.0,
+            share.append,
+            sql_int(share.view.up_to.0),
+            share.view.tool_outputs,
+            share.view.reasoning,
+            sql_int(share.created_at_ms),
+            sql_int(share.ended_at_ms),
+        ])?;
+    Ok(())
 }
 
 /// What is told about a share.

@@ -6,7 +6,7 @@
 use super::{UpkeepError, audit};
 use crate::clock::Clock;
 use crate::engine::{Compacting, Engine, Freed, Refusal};
-use crate::limits::Limits;
+use crate::limits::{Limits, UPLOAD_KEPT_MS, UPLOADS_STEP_MAX};
 use crate::model::ids::{Cursor, LogId};
 use crate::queries::{QueryError, Readers};
 use crate::store::Store;
@@ -90,6 +90,19 @@ async fn compact(engine: &Engine, log: LogId, through: Cursor) -> Result<Freed, 
     }
 }
 
+/// Lets uploads go that nothing names, step by step.
+async fn let_go(engine: &Engine, now_ms: u64) -> Result<u64, Refusal> {
+    let before_ms = now_ms.saturating_sub(UPLOAD_KEPT_MS);
+    let mut all = 0;
+    loop {
+        let gone = engine.let_go(before_ms).answer().await?;
+        all += gone;
+        if gone < UPLOADS_STEP_MAX.into() {
+            return Ok(all);
+        }
+    }
+}
+
 /// Goes over all logs every `limits.history_sweep_ms`, for as long as it is polled.
 pub async fn keep_sweeping(engine: Engine, readers: Readers, limits: &Limits, clock: &dyn Clock) {
     if limits.history_sweep_ms == 0 {
@@ -106,6 +119,11 @@ pub async fn keep_sweeping(engine: Engine, readers: Readers, limits: &Limits, cl
             }
             Ok(swept) => tracing::debug!(?swept, "nothing to compact"),
             Err(error) => tracing::warn!(%error, "compacting stopped; the next sweep goes on"),
+        }
+        match let_go(&engine, clock.now_ms()).await {
+            Ok(0) => {}
+            Ok(gone) => tracing::info!(gone, "uploads that nothing names were let go of"),
+            Err(error) => tracing::warn!(%error, "unused uploads stay; the next sweep goes on"),
         }
         match audit::prune(&engine, &readers, limits, clock.now_ms()).await {
             Ok(0) => {}

@@ -128,6 +128,32 @@ pub fn said(event: event::Reader<'_>) -> String {
         }
         event::ShareOpened(_) => "shared".into(),
         event::ShareEnded(_) => "unshared".into(),
+        event::SessionUpdated(_) => "updated".into(),
+        event::TodosSet(todos) => format!("todos {}", todos.unwrap().len()),
+        event::MessageSet(body) => format!("set {}", text(body.unwrap().get_id())),
+        event::PartPut(put) => {
+            let put = put.unwrap();
+            let part = text(put.get_part().unwrap().get_id());
+            format!("part {} {part}", text(put.get_message_id()))
+        }
+        event::PartRemoved(part) => format!("rm-part {}", text(part.unwrap().get_part_id())),
+        event::TurnBegan(turn) => format!("turn {}", text(turn.unwrap().get_id())),
+        event::TurnEnded(turn) => {
+            let turn = turn.unwrap();
+            format!("ended {} {:?}", text(turn.get_id()), turn.get_state().unwrap())
+        }
+        event::TurnRetried(retry) => format!("retry {}", retry.unwrap().get_attempt()),
+        event::TurnStarted(id) => format!("started {}", text(id)),
+        event::HeadSet(set) => {
+            let set = set.unwrap();
+            format!("head {}", text(set.get_revert().unwrap().get_message_id()))
+        }
+        event::CheckpointMade(made) => format!("checkpoint {}", text(made.unwrap().get_name())),
+        event::CheckpointDropped(at) => format!("dropped {at}"),
+        event::OutputsPruned(parts) => format!("pruned {}", parts.unwrap().len()),
+        event::Forked(forked) => format!("forked {}", text(forked.unwrap().get_session_id())),
+        event::SessionRemoved(id) => format!("rm-session {}", text(id)),
+        event::RulesSet(rules) => format!("rules {}", rules.unwrap().len()),
     };
     format!("{} {what}", event.get_place())
 }
@@ -170,6 +196,22 @@ impl sink::Server for Sink {
         let line = format!("gap {} {}", params.get()?.get_after(), params.get()?.get_floor());
         drop(params);
         self.0.hear(vec![(line, None)]).await
+    }
+
+    async fn grown(
+        self: Rc<Self>,
+        params: sink::GrownParams,
+        _: sink::GrownResults,
+    ) -> capnp::Result<()> {
+        let line = |grown: bowline::wire::feed_capnp::grown::Reader<'_>| {
+            let text =
+                |text: capnp::Result<capnp::text::Reader<'_>>| text.unwrap().to_string().unwrap();
+            let (message, part) = (text(grown.get_message_id()), text(grown.get_part_id()));
+            format!("grown {message} {part} {} {}", grown.get_offset(), text(grown.get_text()))
+        };
+        let lines = params.get()?.get_texts()?.iter().map(|it| (line(it), None)).collect();
+        drop(params);
+        self.0.hear(lines).await
     }
 
     async fn ended(

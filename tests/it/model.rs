@@ -16,6 +16,7 @@ use bowline::model::infos::{ObjectKind, Role};
 use bowline::model::ledger::{Ack, BatchHeader, Decision, Made, Mode, Outcome};
 use bowline::model::page::Page;
 use bowline::model::sturdy_ref::{Secret, VerifierKey};
+use bowline::model::timeline::Timeline;
 use bowline::ops::{
     Action, CreateSession, Op, OpenProject, PutMessage, Refused, RemoveMessage, Sent, SetTitle,
 };
@@ -341,7 +342,9 @@ fn told(answer: Result<Ack, Refusal>) -> String {
         Err(refusal) => return refusal.code().name().to_owned(),
     };
     let decision = |decision: &Decision| match decision {
-        Decision::Applied { cursor, .. } => cursor.0.to_string(),
+        Decision::Applied { cursor, .. } | Decision::AppliedTo { cursor, .. } => {
+            cursor.0.to_string()
+        }
         Decision::Unchanged { .. } => "unchanged".into(),
         Decision::Rejected { code, .. } => code.clone(),
         Decision::Conflicted(conflict) => format!("{}@{}", conflict.code(), conflict.actual.0),
@@ -478,7 +481,7 @@ proptest! {
         let mut reader = Reader::open(&bench.dir.path().join("bowline.db")).unwrap();
         for (at, log) in bench.sessions.iter().enumerate() {
             let page = Page::new(0, 1000, false);
-            let found = reader.look(|read| messages::page(read, *log, page)).unwrap();
+            let found = reader.look(|read| messages::page(read, *log, &Timeline::default().shown(), page)).unwrap();
             let ids: Vec<_> = found.items.iter().map(|message| message.id.to_string()).collect();
             prop_assert_eq!(ids, model.ids(at));
         }

@@ -55,6 +55,7 @@ async fn read(share: &share::Client, newest_first: bool) -> capnp::Result<Vec<St
             .map(|part| match part.which().unwrap() {
                 part::Text(text) => text.unwrap().to_string().unwrap(),
                 part::Json(json) => json.unwrap().to_string().unwrap(),
+                _ => panic!("a part of a kind nobody has put"),
             })
             .collect();
         lines.push(format!("{}: {}", message.get_id()?.to_str()?, parts.join(" | ")));

@@ -1,14 +1,16 @@
 //! A batch of ops: authority, ledger, conditions, rules, record.
 
-use super::{Failed, authorise, own, published, room_for_producer, same_epoch};
+use super::{Failed, authorise, own, published, room_for_producer, same_epoch, there};
 use crate::engine::command::{Grown, Submission};
 use crate::engine::queue::Refusal;
 use crate::model::audit::{self, AuditedOps};
 use crate::model::code::Code;
 use crate::model::conditions::{Fate, Unmet};
-use crate::model::ids::{Cursor, GrantKey};
+use crate::model::ids::{Cursor, GrantKey, LogId};
 use crate::model::ledger::{self, Ack, Decision, Made, Mode, Outcome, ProducerState, Receipt};
-use crate::ops::{self, Also, Cut, Effect, NotApplied, Op, Place, Refused, end_delegation};
+use crate::ops::{
+    self, Also, Cut, Effect, NotApplied, Op, Place, Refused, end_delegation, end_turn,
+};
 use crate::store::logs::LogState;
 use crate::store::{self, StoreError, Tx, producers::ProducerKey};
 use std::collections::BTreeMap;
@@ -60,7 +62,7 @@ impl Decided {
 pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applied, Failed> {
     let force = authorise(tx, batch.grant, now_ms)?;
     published(tx, batch.object, batch.log)?;
-    let log = store::logs::get(tx, batch.log)?;
+    let log = there(store::logs::get(tx, batch.log)?)?;
     same_epoch(tx, batch.object, batch.header.capability_epoch)?;
 
     // It needs no right, so whoever is no delegate must not leave a trace with it.
@@ -135,7 +137,7 @@ pub(super) fn run(tx: &Tx<'_>, now_ms: u64, batch: &Submission) -> Result<Applie
             outcomes.extend(receipts.into_iter().map(|receipt| Outcome::Fresh(receipt.decision)));
         }
         if decided.head > log.head {
-            store::logs::advance(tx, batch.log, decided.head, decided.bytes)?;
+            store::logs::advance(tx, batch.log, decided.head, decided.bytes, now_ms)?;
         }
         if known.is_some() {
             store::producers::set(tx, producer, after)?;
@@ -299,8 +301,12 @@ impl Fresh<'_> {
                     store::ops::append(tx, &row, &mut so_far.written)?;
                     so_far.head = place.cursor;
                     so_far.bytes += entry.payload.len() as u64;
-                    self.follow_up(tx, now_ms, effect, so_far)
-                        .map(|made| Decision::Applied { cursor: place.cursor, made })
+                    let found = effect.found;
+                    let made = self.follow_up(tx, now_ms, effect, so_far)?;
+                    Ok(match found {
+                        false => Decision::Applied { cursor: place.cursor, made },
+                        true => Decision::AppliedTo { cursor: place.cursor, made },
+                    })
                 }
             },
             Err(NotApplied::Refused(_)) if tx.rows_written() != rows_before => {
@@ -319,24 +325,74 @@ impl Fresh<'_> {
         effect: Effect<'_>,
         so_far: &mut Decided,
     ) -> Result<Made, Failed> {
-        let Effect { made, cut, mut also, audited, .. } = effect;
+        let Effect { made, cut, mut also, audited, fill, erased, .. } = effect;
         if audited.0 != audit::Kind::Changed {
             so_far.audited = audited;
         }
         also.extend(end_delegation::after(tx, &cut, now_ms)?);
-        so_far.cut.extend(cut);
-        for Also { log, entry, granted } in also {
-            if log == self.batch.log {
-                let state = LogState { head: so_far.head, ..self.log };
-                own::write(tx, now_ms, log, state, granted, &entry, &mut so_far.written)?;
-                so_far.head = so_far.head.next();
-                so_far.bytes += entry.payload.len() as u64;
-            } else {
-                let state = own::append(tx, now_ms, log, granted, &entry, &mut so_far.written)?;
-                so_far.others.push((log, state.project));
+        for also in also.into_iter().filter(|also| !erased.contains(&also.log)) {
+            self.say(tx, now_ms, also, so_far)?;
+        }
+        for (log, turn) in end_turn::begun_under(tx, &cut)? {
+            if !erased.contains(&log) {
+                self.abort(tx, now_ms, log, turn, so_far)?;
             }
         }
+        so_far.cut.extend(cut);
+        if let Some(fill) = fill {
+            let state = own::fill(tx, now_ms, &fill, &mut so_far.written)?;
+            so_far.others.push((fill.log, state.project));
+        }
+        for log in erased {
+            store::removal::remove(tx, log)?;
+            so_far.others.push((log, self.log.project));
+        }
         Ok(made)
+    }
+
+    /// Says something of the server's own.
+    fn say(
+        &self,
+        tx: &Tx<'_>,
+        now_ms: u64,
+        Also { log, entry, granted }: Also,
+        so_far: &mut Decided,
+    ) -> Result<(), Failed> {
+        if log == self.batch.log {
+            let state = LogState { head: so_far.head, ..self.log };
+            own::write(tx, now_ms, log, state, granted, &entry, &mut so_far.written)?;
+            so_far.head = so_far.head.next();
+            so_far.bytes += entry.payload.len() as u64;
+        } else {
+            let state = own::append(tx, now_ms, log, granted, &entry, &mut so_far.written)?;
+            so_far.others.push((log, state.project));
+        }
+        Ok(())
+    }
+
+    /// The grant a turn was begun under is gone, and so it ends.
+    fn abort(
+        &self,
+        tx: &Tx<'_>,
+        now_ms: u64,
+        log: LogId,
+        turn: Cursor,
+        so_far: &mut Decided,
+    ) -> Result<(), Failed> {
+        let head = match log == self.batch.log {
+            true => so_far.head,
+            false => store::logs::get(tx, log)?.head,
+        };
+        let granted = self.batch.grant;
+        let place = Place { log, cursor: head.next(), now_ms, granted, only_own: false };
+        let why = "the grant it was begun under was taken back";
+        if let Some(ended) = end_turn::abort(tx, place, turn, why)? {
+            let first = Also { log, entry: ended.entry, granted };
+            for also in std::iter::once(first).chain(ended.also) {
+                self.say(tx, now_ms, also, so_far)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,165 @@
+//! A session of its own that begins with a copy of another one's conversation.
+//!
+//! The copy is independent from the first moment on: what becomes of one does not touch the other. It is made
+//! message by message, so a long one takes no more memory than a short one.
+
+use super::create_session::CreateSession;
+use super::found::{self, odd};
+use super::put_message::MessagePut;
+use super::{Also, Effect, Fill, Kind, NotApplied, NotOwn, Place, entry};
+use crate::model::content::Whole;
+use crate::model::ids::{Cursor, LogId, MessageId, OpId, SessionId};
+use crate::model::infos::SessionKey;
+use crate::model::ledger::Made;
+use crate::model::page::Page;
+use crate::model::session::{Details, ForkedFrom, fork_title};
+use crate::model::timeline::{Segment, shown_of};
+use crate::store::{self, StoreError, Tx};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// The fork somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkSession {
+    /// Of which session.
+    pub source: SessionId,
+    /// Under which id; none for one that is made.
+    pub id: Option<SessionId>,
+    /// With which title; none for that of the source, numbered.
+    pub title: Option<String>,
+    /// Before which message it leaves; none for all of it.
+    pub before: Option<MessageId>,
+}
+
+/// How it stands in the history of the source, version 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forked {
+    /// The fork.
+    pub session: SessionKey,
+    /// Before which message it left.
+    pub before: Option<MessageId>,
+}
+
+impl ForkSession {
+    pub(super) fn apply(
+        &self,
+        tx: &Tx<'_>,
+        place: Place,
+        op: OpId,
+    ) -> Result<Effect<'static>, NotApplied> {
+        if place.only_own {
+            return Err(NotOwn.into());
+        }
+        let info = store::sessions::info(tx, place.log)?.ok_or(found::Error::SessionNotFound)?;
+        let mut segments = info.timeline.closed(place.cursor);
+        if let Some(before) = &self.before {
+            let at = found::message(tx, place.log, before)?.cursor;
+            if shown_of(&segments, at).is_none() {
+                return Err(found::Error::MessageNotFound(before.clone()).into());
+            }
+            segments.retain(|segment| segment.from < at);
+            for segment in &mut segments {
+                if segment.to >= at {
+                    (segment.to, segment.part) = (at, 0);
+                }
+            }
+        }
+        let title = self.title.clone().unwrap_or_else(|| fork_title(&info.title));
+        let project = store::logs::get(tx, place.log)?.project.unwrap_or(place.log);
+        let details = Details {
+            directory: info.details.directory,
+            path: info.details.path,
+            metadata: info.details.metadata,
+            version: info.details.version,
+            ..Details::default()
+        };
+        let create = CreateSession::with(self.id.clone(), &title, details)?;
+        let id = create.check(tx, project, op)?;
+        // Checked; from here on it is written.
+        let mut last = None;
+        for segment in segments.iter().rev() {
+            last = store::messages::newest_in(tx, place.log, *segment, None)?;
+            if last.is_some() {
+                break;
+            }
+        }
+        let forked_from = ForkedFrom {
+            session: self.source.clone(),
+            cursor: info.head,
+            message: last.map(|(_, id)| id),
+        };
+        let cursor = store::logs::get(tx, project)?.head.next();
+        let in_project = Place { log: project, cursor, ..place };
+        let (key, created) = create.make_fork(tx, in_project, id, op, forked_from)?;
+        let granted = place.granted;
+        let also = created.map(|entry| Also { log: project, entry, granted }).into_iter().collect();
+        let copying = Copying::new(place.log, segments, op);
+        let fill = Fill::new(key.log, granted, move |tx, place| copying_next(&copying, tx, place));
+        let forked = Forked { session: key.clone(), before: self.before.clone() };
+        let effect = Effect::new(Made::Session(key), entry(Kind::ForkSession, 1, &forked)?);
+        Ok(Effect { also, fill: Some(fill), ..effect })
+    }
+}
+
+/// How far the copy is.
+struct Copying {
+    source: LogId,
+    segments: Vec<Segment>,
+    op: OpId,
+    after: std::cell::Cell<u64>,
+    ready: std::cell::RefCell<VecDeque<store::messages::StoredMessage>>,
+}
+
+impl Copying {
+    fn new(source: LogId, segments: Vec<Segment>, op: OpId) -> Self {
+        Self { source, segments, op, after: Default::default(), ready: Default::default() }
+    }
+
+    fn next(&self, tx: &Tx<'_>) -> Result<Option<store::messages::StoredMessage>, StoreError> {
+        let mut ready = self.ready.borrow_mut();
+        if ready.is_empty() {
+            let page = Page::new(self.after.get(), 0, false);
+            let found = store::messages::page(tx, self.source, &self.segments, page)?;
+            self.after.set(found.next.0);
+            ready.extend(found.items);
+        }
+        Ok(ready.pop_front())
+    }
+}
+
+/// The next message of a copy, as the op that puts it.
+fn copying_next(
+    copying: &Copying,
+    tx: &Tx<'_>,
+    place: Place,
+) -> Result<Option<super::Entry<'static>>, StoreError> {
+    let Some(message) = copying.next(tx)? else { return Ok(None) };
+    let (source, op) = (copying.source, copying.op);
+    let limit = shown_of(&copying.segments, message.cursor).unwrap_or(u32::MAX);
+    let (put, _) = store::parts::of_message(tx, source, message.cursor, 0, usize::MAX)?;
+    let base = MessagePut::of_payload(message.version, &message.payload)?;
+    let count = found::Base::read(tx, source, message.cursor)?
+        .map(|base| base.count())
+        .transpose()?
+        .unwrap_or(0);
+    let mut parts: Vec<(u32, Option<Vec<u8>>)> =
+        put.into_iter().map(|part| (part.position, part.content)).collect();
+    // What lies beyond the end of a message that is kept in part.
+    if limit != u32::MAX {
+        parts.retain(|(position, _)| *position < limit);
+        parts.extend((limit..=count).map(|position| (position, None)));
+    }
+    let id = MessageId::copied_by(op, message.id.as_str());
+    let known = |original: &str| {
+        let original = MessageId::parse(original).ok()?;
+        let at: Cursor = store::messages::cursor_of(tx, source, &original).ok()??;
+        shown_of(&copying.segments, at)?;
+        Some(MessageId::copied_by(op, original.as_str()).as_str().to_owned())
+    };
+    let whole = Whole { base, info: message.info.as_deref(), parts: &parts };
+    let (content, facts) = whole.copied(&id, known).map_err(odd)?;
+    let role = store::messages::standing(tx, source, &message.id)?
+        .map_or(crate::model::infos::Role::User, |standing| standing.role);
+    let put = super::put_message::PutMessage::of_copy(id, role, facts, &content);
+    put.put_in(tx, place, Cursor(0)).map(Some)
+}

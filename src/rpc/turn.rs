@@ -1,0 +1,132 @@
+//! `Turn`: a run of an agent, while it runs.
+
+use super::error::to_wire;
+use super::scope::Claim;
+use super::{decode, encode, made, part_writer, submit};
+use crate::engine::StreamKey;
+use crate::model::ids::{Cursor, LogId, TurnId};
+use crate::model::ledger::Made;
+use crate::model::rights::Right;
+use crate::wire::session_capnp::turn;
+use std::rc::Rc;
+
+struct Turn {
+    claim: Claim,
+    session: LogId,
+    id: TurnId,
+    cursor: Cursor,
+}
+
+pub(super) fn client(claim: Claim, session: LogId, id: TurnId, cursor: Cursor) -> turn::Client {
+    capnp_rpc::new_client(Turn { claim: claim.about(session), session, id, cursor })
+}
+
+impl turn::Server for Turn {
+    async fn info(
+        self: Rc<Self>,
+        params: turn::InfoParams,
+        mut results: turn::InfoResults,
+    ) -> capnp::Result<()> {
+        drop(params);
+        let house = self.claim.require_read().await?;
+        let asked = house.readers.turn_at(self.session, self.cursor);
+        let found = self.claim.ask(asked).await?;
+        encode::turn_info(&found, results.get().init_turn());
+        Ok(())
+    }
+
+    fn add_message(
+        self: Rc<Self>,
+        params: turn::AddMessageParams,
+        mut results: turn::AddMessageResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let permit = self.claim.permit();
+        let sent = decode::add_message(params.get(), &self.id, &permit).map_err(to_wire);
+        let submitted = sent.and_then(|(header, op, id)| {
+            Ok((submit(&self.claim, Right::Turn, self.session, header, vec![op])?, id))
+        });
+        drop(params);
+        async move {
+            let (submitted, id) = submitted?;
+            made(submitted.answer().await)?;
+            results.get().set_id(id.as_str());
+            Ok(())
+        }
+    }
+
+    fn put_part(
+        self: Rc<Self>,
+        params: turn::PutPartParams,
+        mut results: turn::PutPartResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let permit = self.claim.permit();
+        let sent = decode::put_part_call(params.get(), &self.id, &permit).map_err(to_wire);
+        let submitted = sent.and_then(|(header, op, id)| {
+            // The writer's place first: one who holds too many objects is told before anything is done.
+            let place = self.claim.derive().map_err(to_wire)?;
+            let submitted = submit(&self.claim, Right::Turn, self.session, header, vec![op])?;
+            Ok((submitted, id, place))
+        });
+        drop(params);
+        async move {
+            let (submitted, id, place) = submitted?;
+            let (Made::Part { message, position }, _) = made(submitted.answer().await)? else {
+                return Err(super::impossible());
+            };
+            let key = StreamKey { session: self.session, message, position };
+            let mut results = results.get();
+            results.set_id(id.as_str());
+            results.set_writer(part_writer::client(place, key));
+            Ok(())
+        }
+    }
+
+    async fn part_writer(
+        self: Rc<Self>,
+        params: turn::PartWriterParams,
+        mut results: turn::PartWriterResults,
+    ) -> capnp::Result<()> {
+        let (message, part) = decode::part_writer(params.get()).map_err(to_wire)?;
+        drop(params);
+        self.claim.order().settled().await;
+        let house = self.claim.require(Right::Turn)?;
+        let asked = house.readers.open_part(self.session, self.cursor, message, part);
+        let (key, offset) = self.claim.look_up(asked).await?;
+        let claim = self.claim.derive().map_err(to_wire)?;
+        let mut results = results.get();
+        results.set_offset(offset);
+        results.set_writer(part_writer::client(claim, key));
+        Ok(())
+    }
+
+    fn heartbeat(
+        self: Rc<Self>,
+        params: turn::HeartbeatParams,
+        mut results: turn::HeartbeatResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        drop(params);
+        let submitted = self.claim.require(Right::Turn).map(|house| {
+            house.engine.turn_heartbeat(self.claim.grant(), self.session, self.cursor)
+        });
+        async move {
+            results.get().set_until_ms(submitted?.answer().await.map_err(to_wire)?);
+            Ok(())
+        }
+    }
+
+    fn finish(
+        self: Rc<Self>,
+        params: turn::FinishParams,
+        results: turn::FinishResults,
+    ) -> impl Future<Output = capnp::Result<()>> + 'static {
+        let permit = self.claim.permit();
+        let submitted = decode::finish(params.get(), &self.id, &permit).map_err(to_wire).and_then(
+            |(header, op)| submit(&self.claim, Right::Turn, self.session, header, vec![op]),
+        );
+        drop((params, results));
+        async move {
+            made(submitted?.answer().await)?;
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Going back in a conversation, and forward again: nothing is ever lost by it.
+
+use crate::conversation::{Story, check};
+use crate::support::*;
+
+const THREE_TURNS: &str = "
+    turn t1 u1
+    say t1 a1
+    text t1 a1 p1 one
+    finish t1 completed
+    turn t2 u2
+    say t2 a2
+    text t2 a2 p1 two
+    tool t2 a2 p2 running
+    tool t2 a2 p2 completed out
+    text t2 a2 p3 rest
+    finish t2 completed
+    turn t3 u3
+    say t3 a3
+    text t3 a3 p1 three
+    finish t3 completed
+    show -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three
+";
+
+/// V8, V9, D2 turned around: undo and redo, step by step.
+#[test]
+fn undo_and_redo_go_step_by_step_and_take_todos_along() {
+    check(
+        "
+        todo first
+        turn t1 u1
+        say t1 a1
+        todo first,second
+        finish t1 completed
+        turn t2 u2
+        todo third
+        finish t2 completed
+        todos -> third
+        undo
+        show -> u1:u1 a1:
+        todos -> first,second
+        undo
+        show ->
+        todos -> first
+        undo
+        show ->
+        show-all -> u1:u1 a1: u2:u2
+        redo
+        show -> u1:u1 a1:
+        todos -> first,second
+        redo
+        show -> u1:u1 a1: u2:u2
+        todos -> third
+        redo
+        todo ,
+        todos ->
+        undo
+        unrevert
+        todos ->
+        show -> u1:u1 a1: u2:u2
+        unrevert
+        ",
+    );
+}
+
+/// V1, V2, V3: where a boundary falls.
+#[test]
+fn a_boundary_is_in_the_middle_of_a_message_only_if_something_of_it_is_left() {
+    for (revert, shown) in [
+        // An assistant's message goes with its turn.
+        ("revert a2", "u1:u1 a1:one"),
+        ("revert u2", "u1:u1 a1:one"),
+        // Its first part is all of it.
+        ("revert a2 p1", "u1:u1 a1:one"),
+        // Text or a tool before it stays.
+        ("revert a2 p2", "u1:u1 a1:one u2:u2 a2:two"),
+        ("revert a2 p3", "u1:u1 a1:one u2:u2 a2:two,completed[out]"),
+        ("revert u1", ""),
+        ("revert a3", "u1:u1 a1:one u2:u2 a2:two,completed[out],rest"),
+    ] {
+        check(&format!(
+            "{THREE_TURNS}\n{revert}\nshow -> {shown}\nunrevert\nshow -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three"
+        ));
+    }
+}
+
+/// V4 turned around: what is not there is said, and nothing changes.
+#[test]
+fn what_is_not_there_cannot_be_gone_back_to() {
+    check(&format!(
+        "{THREE_TURNS}
+         revert u9 -> message-not-found
+         revert a2 p9 -> part-not-found
+         goto nowhere -> checkpoint-not-found
+         checkpoint @mine -> op-malformed
+         show -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three"
+    ));
+}
+
+/// V5, V14: a second revert is counted from the whole, so boundaries move both ways.
+#[test]
+fn boundaries_move_both_ways() {
+    check(&format!(
+        "{THREE_TURNS}
+         revert u1
+         revert u2
+         show -> u1:u1 a1:one
+         revert u3
+         show -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest
+         unrevert
+         show -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three"
+    ));
+}
+
+/// V11, V12, V13: when a turn begins, what was reverted is left behind in one step, and can still be reached.
+#[test]
+fn what_is_left_behind_can_be_reached_by_a_checkpoint() {
+    check(&format!(
+        "{THREE_TURNS}
+         checkpoint whole
+         revert a2 p2
+         turn t4 u4
+         say t4 a4
+         text t4 a4 p1 four
+         finish t4 completed
+         show -> u1:u1 a1:one u2:u2 a2:two u4:u4 a4:four
+         unrevert                               // there is nothing to bring back any more
+         show -> u1:u1 a1:one u2:u2 a2:two u4:u4 a4:four
+         revert u3 -> message-not-found         // it was left behind
+         checkpoint other
+         goto whole
+         show -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three
+         turn t5 u5
+         finish t5 completed
+         show -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three u5:u5
+         goto other
+         show -> u1:u1 a1:one u2:u2 a2:two u4:u4 a4:four
+         undo
+         show -> u1:u1 a1:one u2:u2 a2:two"
+    ));
+}
+
+/// What is said while something is reverted is shown, whoever says it.
+#[test]
+fn a_message_put_on_top_of_a_revert_is_not_hidden_by_it() {
+    check(
+        "
+        turn t1 u1
+        finish t1 completed
+        turn t2 u2
+        finish t2 completed
+        revert u2
+        user u3 new
+        show -> u1:u1 u3:new
+        unrevert
+        show -> u1:u1 u2:u2 u3:new
+        ",
+    );
+}
+
+/// C3, C5: what a model is shown, and that nothing said meanwhile is lost.
+#[test]
+fn a_summed_up_conversation_keeps_its_tail_and_everything_since() {
+    check(
+        "
+        user u1 a
+        user u2 b
+        user u3 c
+        context -> u1 u2 u3
+        compact c1 u3
+        user u4 meanwhile
+        context -> u1 u2 u3 c1 u4
+        summary s1 c1 -                       // not finished: does not count
+        context -> u1 u2 u3 c1 u4 s1
+        summary s2 c1 stop
+        user u5 later
+        context -> c1 s2 u3 u4 s1 u5
+        compact c2 -
+        summary s3 c2 stop
+        context -> c2 s3
+        undo
+        context -> c1 s2 u3 u4 s1 u5
+        ",
+    );
+}
+
+/// Totals of a session stay right when parts come, change and go.
+#[test]
+fn totals_follow_the_parts() {
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        finish t1 completed
+        cost a1 s1 0.1 10
+        cost a1 s2 0.2 20
+        usage -> 0.3 30
+        cost a1 s2 0.05 5
+        usage -> 0.15 15
+        rm-part a1 s1
+        usage -> 0.05 5
+        rm-part a1 s1 -> part-not-found
+        rm a1
+        usage -> 0 0
+        ",
+    );
+}
+
+/// The whole timeline is there again after a crash.
+#[test]
+fn going_back_survives_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let id = local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell(THREE_TURNS).await;
+        story.tell("todo a,b\nrevert a2 p3").await;
+        let answer = session.info_request().send().promise.await.unwrap();
+        answer.get().unwrap().get_session().unwrap().get_id().unwrap().to_string().unwrap()
+    });
+    server.kill_9();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let mut request = root(&server).await.session_request();
+        request.get().set_id(&id);
+        let mut story = Story::new(request.send().pipeline.get_session());
+        story
+            .tell(
+                "show -> u1:u1 a1:one u2:u2 a2:two,completed[out]
+                 todos ->
+                 unrevert
+                 todos -> a,b
+                 show -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three",
+            )
+            .await;
+    });
+}

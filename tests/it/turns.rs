@@ -1,0 +1,462 @@
+//! Turns: begun, streamed, ended once, and repaired when nobody ends them.
+
+use crate::conversation::{Story, check, told};
+use crate::feed::{Ears, feed};
+use crate::grants::{only, revoke, save};
+use crate::support::*;
+use bowline::wire::grant_capnp::Right;
+use bowline::wire::message_capnp::{IfBusy, Role, ToolStatus, TurnState};
+use bowline::wire::session_capnp::{part_writer, session, turn};
+use std::rc::Rc;
+
+/// T1, T5, L1: busy while it runs; what cannot be done beside it says so; idle behind it.
+#[test]
+fn a_turn_stores_what_it_answers_and_the_session_is_busy_until_it_ends() {
+    check(
+        "
+        status -> idle
+        turn t1 u1
+        status -> busy
+        show -> u1:u1
+        turn t2 u2 -> session-busy
+        undo -> session-busy
+        checkpoint here -> session-busy
+        rm u1 -> session-busy
+        say t1 a1
+        text t1 a1 p1 hello
+        show -> u1:u1 a1:hello
+        finish t1 completed
+        status -> idle
+        show -> u1:u1 a1:hello
+        finish t1 completed -> turn-ended
+        text t1 a1 p2 late -> turn-ended
+        say t1 a2 -> turn-ended
+        turn t1 u2 -> turn-exists
+        turn t2 u1 -> message-exists
+        finish t9 completed -> turn-not-found
+        turn t2 u2
+        finish t2 failed
+        status -> idle
+        ",
+    );
+}
+
+/// T6: what is sent while a turn runs is stored at once, and has its turn.
+#[test]
+fn a_queued_turn_is_stored_at_once_and_runs_when_the_others_have_ended() {
+    check(
+        "
+        turn t1 u1
+        turn t2 u2 queued
+        turn t3 u3 queued
+        status -> busy, 2 queued
+        show -> u1:u1 u2:u2 u3:u3
+        say t2 a2 -> session-busy       // not before it runs
+        turn t4 u4 beside               // unless asked otherwise
+        finish t1 completed
+        status -> busy, 2 queued        // t4 still runs
+        finish t4 completed
+        status -> busy, 1 queued
+        say t2 a2
+        finish t3 aborted               // before it has begun
+        finish t2 completed
+        status -> idle
+        ",
+    );
+}
+
+/// T2: retry, and busy again with the next thing that is heard.
+#[test]
+fn a_turn_that_waits_says_so_and_goes_on() {
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        retry t1 1
+        status -> retry 1
+        retry t1 2
+        status -> retry 2
+        text t1 a1 p1 again
+        status -> busy
+        retry t1 3
+        finish t1 completed
+        status -> idle
+        retry t1 4 -> turn-ended
+        ",
+    );
+}
+
+/// ST1, ST3, L7: tools go forward only; what is late is refused; what still runs is interrupted.
+#[test]
+fn tools_go_forward_only_and_late_results_are_refused() {
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        tool t1 a1 p1 completed done -> tool-ended   // it never ran
+        tool t1 a1 p1 pending
+        tool t1 a1 p1 running
+        tool t1 a1 p1 pending -> tool-ended
+        tool t1 a1 p1 completed done
+        tool t1 a1 p1 error twice -> tool-ended
+        tool t1 a1 p1 running -> tool-ended
+        text t1 a1 p1 other -> tool-ended
+        tool t1 a1 p2 running
+        open t1 a1 p3
+        delta p3 0 half -> 4
+        finish t1 aborted
+        show -> u1:u1 a1:completed[done],error[Tool-execution-aborted],half!
+        tool - a1 p2 completed late -> tool-ended
+        delta p3 4 late -> turn-ended
+        ",
+    );
+}
+
+/// L6 turned around: what was acknowledged is there, and sending it again at any place does no harm.
+#[test]
+fn texts_grow_by_offsets_and_a_repeat_does_no_harm() {
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        open t1 a1 p1
+        open t1 a1 p2 reasoning
+        delta p1 0 hello -> 5
+        delta p1 0 hello -> 5
+        delta p1 2 llo -> 5
+        delta p1 3 lo, -> 6
+        delta p2 0 hm -> 2
+        show -> u1:u1 a1:hello,,(hm)
+        close t1 a1 p1
+        show -> u1:u1 a1:hello,,(hm)
+        text t1 a1 p1 other
+        show -> u1:u1 a1:other,(hm)
+        finish t1 completed
+        show -> u1:u1 a1:other,(hm)
+        ",
+    );
+    for (line, want) in [
+        ("delta p1 9 x", "delta-gap"),
+        ("delta p1 0 world", "delta-conflict"),
+        ("delta p1 3 oops", "delta-conflict"),
+    ] {
+        check(&format!(
+            "turn t1 u1
+             say t1 a1
+             open t1 a1 p1
+             delta p1 0 hello -> 5
+             {line} -> {want}
+             show -> u1:u1 a1:hello"
+        ));
+    }
+    check(
+        "turn t1 u1
+         say t1 a1
+         open t1 a1 p1
+         delta p1 0 hello -> 5
+         close t1 a1 p1
+         delta p1 5 more -> part-closed",
+    );
+}
+
+fn begin(session: &session::Client, producer: &mut Producer, lease_ms: u64) -> turn::Client {
+    let mut request = session.begin_turn_request();
+    producer.header(request.get().init_op());
+    let mut draft = request.get().init_turn();
+    draft.set_lease_ms(lease_ms);
+    draft.set_if_busy(IfBusy::Beside);
+    draft.init_message().set_agent("build");
+    request.send().pipeline.get_turn()
+}
+
+fn add_message(turn: &turn::Client, producer: &mut Producer, id: &str) {
+    let mut request = turn.add_message_request();
+    producer.header(request.get().init_op());
+    let mut body = request.get().init_message();
+    body.set_id(id);
+    body.set_role(Role::Assistant);
+    ignore(request.send().promise);
+}
+
+fn open_text(turn: &turn::Client, producer: &mut Producer, id: &str) -> part_writer::Client {
+    let mut request = turn.put_part_request();
+    producer.header(request.get().init_op());
+    let mut put = request.get().init_part();
+    put.set_open(true);
+    let mut part = put.init_part();
+    part.set_id(id);
+    part.set_text("");
+    request.send().pipeline.get_writer()
+}
+
+fn finish(
+    turn: &turn::Client,
+    producer: &mut Producer,
+    state: TurnState,
+) -> capnp::capability::RemotePromise<turn::finish_results::Owned> {
+    let mut request = turn.finish_request();
+    producer.header(request.get().init_op());
+    request.get().init_end().set_state(state);
+    request.send()
+}
+
+async fn state(turn: &turn::Client) -> (TurnState, String) {
+    let answer = turn.info_request().send().promise.await.unwrap();
+    let info = answer.get().unwrap().get_turn().unwrap();
+    (info.get_state().unwrap(), info.get_reason().unwrap().to_string().unwrap())
+}
+
+/// The whole of a turn in one round trip: nothing is waited for but the end.
+#[test]
+fn a_whole_turn_is_one_pipeline() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        let turn = begin(&session, &mut producer, 0);
+        add_message(&turn, &mut producer, "a1");
+        let writer = open_text(&turn, &mut producer, "p1");
+        let mut offset = 0;
+        for word in ["one ", "two ", "three"] {
+            let mut request = writer.delta_request();
+            request.get().set_offset(offset);
+            request.get().set_text(word);
+            offset += word.len() as u64;
+            drop(request.send());
+        }
+        let flushed = writer.flush_request().send().promise.await.unwrap();
+        assert_eq!(flushed.get().unwrap().get_offset(), 13);
+        finish(&turn, &mut producer, TurnState::Completed).promise.await.unwrap();
+        assert_eq!(state(&turn).await.0, TurnState::Completed);
+        let shown = Story::new(session).line("show").await;
+        assert!(shown.ends_with("a1:one two three"), "{shown}");
+    });
+}
+
+/// A follower sees a text as it comes, and the part as a whole when it is closed.
+#[test]
+fn followers_hear_texts_as_they_come() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("turn t1 u1\nsay t1 a1\nopen t1 a1 p1\ndelta p1 0 hel -> 3").await;
+        let ears = Rc::new(Ears::default());
+        let _feed = feed(&session, &ears, |mut wish| wish.set_texts(true)).await.unwrap();
+        ears.heard(|lines| lines.iter().any(|line| line == "grown a1 p1 0 hel")).await;
+        story.tell("delta p1 3 lo -> 5").await;
+        ears.heard(|lines| lines.iter().any(|line| line == "grown a1 p1 3 lo")).await;
+        story.tell("finish t1 completed").await;
+        ears.heard(|lines| lines.iter().any(|line| line.ends_with("set a1"))).await;
+        let ended = ears.lines().iter().position(|line| line.contains("ended t1")).unwrap();
+        let part = ears.lines().iter().rposition(|line| line.contains("part a1 p1")).unwrap();
+        assert!(part > ended, "{:?}", ears.lines());
+    });
+}
+
+/// L8 turned around: a turn nobody ends is aborted, its text kept, and the session is usable at once.
+#[test]
+fn a_turn_nothing_is_heard_of_is_aborted() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        let turn = begin(&session, &mut producer, 1_000);
+        add_message(&turn, &mut producer, "a1");
+        let writer = open_text(&turn, &mut producer, "p1");
+        let mut request = writer.delta_request();
+        request.get().set_text("kept");
+        request.send().await.unwrap();
+        writer.flush_request().send().promise.await.unwrap();
+        let ears = Rc::new(Ears::default());
+        let _feed = feed(&session, &ears, |_| {}).await.unwrap();
+        ears.heard(|lines| lines.iter().any(|line| line.contains("Aborted"))).await;
+        let (ended, reason) = state(&turn).await;
+        assert_eq!(ended, TurnState::Aborted);
+        assert!(reason.contains("nothing was heard"), "{reason}");
+        let error = turn.heartbeat_request().send().promise.await.err().unwrap();
+        assert_eq!(code(&error), "turn-ended");
+        let mut story = Story::new(session.clone());
+        assert_eq!(story.line("status").await, "idle");
+        assert!(story.line("show").await.ends_with("a1:kept!"));
+        story.tell("turn t2 u2").await;
+    });
+}
+
+/// A heartbeat keeps it, and so does every piece of text.
+#[test]
+fn a_turn_something_is_heard_of_goes_on() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        let turn = begin(&session, &mut producer, 1_000);
+        add_message(&turn, &mut producer, "a1");
+        let writer = open_text(&turn, &mut producer, "p1");
+        let begun = now_ms();
+        let mut offset = 0;
+        while now_ms() < begun + 2_500 {
+            let mut request = writer.delta_request();
+            request.get().set_offset(offset);
+            request.get().set_text("x");
+            request.send().await.unwrap();
+            let answer = writer.flush_request().send().promise.await.unwrap();
+            offset = answer.get().unwrap().get_offset();
+            let answer = turn.heartbeat_request().send().promise.await.unwrap();
+            assert!(answer.get().unwrap().get_until_ms() > now_ms());
+            until_ms(now_ms() + 200).await;
+        }
+        assert_eq!(state(&turn).await.0, TurnState::Streaming);
+    });
+}
+
+/// Whoever loses the grant it began a turn under has lost the turn as well, at once.
+#[test]
+fn with_its_grant_a_turn_ends() {
+    let server = Server::start();
+    local(async {
+        let root = root(&server).await;
+        let session = fresh_session(&root);
+        let mut producer = Producer::new();
+        let rights = only(&[Right::Read, Right::Append, Right::Turn]);
+        let (sturdy_ref, grant) = save(&session, &mut producer, rights).await.unwrap();
+        let theirs: session::Client = redeem(&connect(&server).await, &sturdy_ref);
+        let mut delegate = Producer::new();
+        let turn = begin(&theirs, &mut delegate, 0);
+        assert_eq!(state(&turn).await.0, TurnState::Streaming);
+        let mut story = Story::new(session.clone());
+        assert_eq!(story.line("status").await, "busy");
+        revoke(&session, &mut producer, &grant).await.unwrap();
+        assert_eq!(story.line("status").await, "idle");
+        assert_eq!(code(&turn.info_request().send().promise.await.err().unwrap()), "revoked");
+    });
+}
+
+/// However finish, abort, late tools and a lease race: one end, and everything fits it.
+#[test]
+fn of_all_who_end_a_turn_at_once_one_does() {
+    let server = Server::start();
+    for round in 0..25 {
+        local(async {
+            let root = root(&server).await;
+            let session = fresh_session(&root);
+            let mut first = Producer::new();
+            let turn = begin(&session, &mut first, if round % 3 == 0 { 1_000 } else { 0 });
+            add_message(&turn, &mut first, "a1");
+            let mut request = turn.put_part_request();
+            first.header(request.get().init_op());
+            let mut part = request.get().init_part().init_part();
+            part.set_id("tool");
+            part.init_tool().set_status(ToolStatus::Running);
+            request.send().promise.await.unwrap();
+            if round % 3 == 0 {
+                until_ms(now_ms() + 900).await;
+            }
+            let info = session.info_request().send().promise.await.unwrap();
+            let id = info.get().unwrap().get_session().unwrap().get_id().unwrap();
+            let id = id.to_string().unwrap();
+            let answer = turn.info_request().send().promise.await.unwrap();
+            let turn_id = answer.get().unwrap().get_turn().unwrap().get_id().unwrap();
+            let turn_id = turn_id.to_string().unwrap();
+            let mut ends = Vec::new();
+            for n in 0..6 {
+                let other = redeem::<bowline::wire::root_capnp::root::Client>(
+                    &connect(&server).await,
+                    &server.root_ref(),
+                );
+                let mut request = other.session_request();
+                request.get().set_id(&id);
+                let session = request.send().pipeline.get_session();
+                let mut request = session.turn_request();
+                request.get().set_id(&turn_id);
+                let turn = request.send().pipeline.get_turn();
+                let mut producer = Producer::new();
+                ends.push(tokio::task::spawn_local(async move {
+                    if n % 3 == 2 {
+                        let mut request = turn.put_part_request();
+                        producer.header(request.get().init_op());
+                        let mut part = request.get().init_part().init_part();
+                        part.set_id("tool");
+                        let mut tool = part.init_tool();
+                        tool.set_status(ToolStatus::Completed);
+                        tool.set_output("done");
+                        return (n, request.send().promise.await.err());
+                    }
+                    let how = if n % 3 == 0 { TurnState::Completed } else { TurnState::Aborted };
+                    (n, finish(&turn, &mut producer, how).promise.await.err())
+                }));
+            }
+            let (mut ended, mut tools) = (Vec::new(), 0);
+            for end in ends {
+                match end.await.unwrap() {
+                    (n, None) if n % 3 == 2 => tools += 1,
+                    (n, None) => ended.push(n),
+                    (_, Some(error)) => {
+                        let code = code(&error);
+                        assert!(["turn-ended", "tool-ended"].contains(&code), "{error}");
+                    }
+                }
+            }
+            let (now, reason) = state(&turn).await;
+            match *ended {
+                [n] if n % 3 == 0 => assert_eq!(now, TurnState::Completed),
+                [_] => assert_eq!(now, TurnState::Aborted),
+                [] => assert!(reason.contains("nothing was heard"), "{reason}"),
+                _ => panic!("ended {} times", ended.len()),
+            }
+            let answer = session.messages_request().send().promise.await.unwrap();
+            let messages = answer.get().unwrap().get_messages().unwrap();
+            let last = told(messages.get(messages.len() - 1).get_body().unwrap());
+            let tool = if tools > 0 { "completed[done]" } else { "error[Tool-execution-aborted" };
+            assert!(tools <= 1 && last.contains(tool), "{tools} {last}");
+            assert_eq!(last.ends_with('!'), now == TurnState::Aborted, "{last}");
+        });
+    }
+}
+
+/// Limits of turns and parts, each with its code.
+#[test]
+fn there_are_only_so_many_turns_and_parts() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        let lease = |ms: u64| {
+            move |op: bowline::wire::session_capnp::session_op::Builder<'_>| {
+                let mut draft = op.init_begin_turn();
+                draft.set_lease_ms(ms);
+                draft.init_message();
+            }
+        };
+        for (ms, want) in [(999, "lease-malformed"), (u64::MAX, "lease-malformed"), (1_000, "ok")] {
+            assert_eq!(story.op(lease(ms)).await, want, "{ms}");
+        }
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        for n in 0..bowline::limits::TURNS_UNDER_WAY_MAX {
+            story.tell(&format!("turn t{n} u{n} beside")).await;
+        }
+        assert_eq!(story.line("turn more more beside").await, "too-many-turns");
+        assert_eq!(story.line("turn more more queued").await, "too-many-turns");
+        story.tell("finish t0 completed\nturn more more beside\nuser big x").await;
+
+        let (parts, batch) = (bowline::limits::PARTS_PUT_MAX - 1, 1_000);
+        let mut put = 0;
+        while put < parts {
+            let count = batch.min(parts - put);
+            let empty = vec!["x"; count as usize];
+            story.producer.acked_through = story.producer.next - 1;
+            let mut request = story.producer.batch(&session, &empty);
+            let mut ops = request.get().get_ops().unwrap();
+            for at in 0..count {
+                let mut put = ops.reborrow().get(at).init_put_part();
+                put.set_message_id("big");
+                put.init_part().set_text("p");
+            }
+            let answer = request.send().promise.await.unwrap();
+            assert!(!answer.get().unwrap().get_ack().unwrap().has_stopped());
+            put += count;
+        }
+        assert_eq!(story.line("text - big last x").await, "too-many-parts");
+    });
+}
