@@ -2,6 +2,7 @@
 
 mod audit;
 mod compact;
+mod exchange;
 mod logging;
 mod rebuild;
 mod serve;
@@ -30,6 +31,8 @@ enum Command {
     Rebuild(rebuild::Rebuild),
     Compact(compact::Compact),
     Audit(audit::Audit),
+    Export(exchange::export::Export),
+    Import(exchange::import::Import),
 }
 
 impl Cli {
@@ -41,6 +44,8 @@ impl Cli {
             Command::Rebuild(rebuild) => rebuild.run(),
             Command::Compact(compact) => compact.run(),
             Command::Audit(audit) => audit.run(),
+            Command::Export(export) => export.run(),
+            Command::Import(import) => import.run(),
         }
     }
 }
@@ -59,6 +64,6 @@ mod exit {
     pub(super) const USAGE: u8 = 2;
     /// Another server holds the data directory.
     pub(super) const HELD: u8 = 3;
-    /// `verify` has found something wrong.
+    /// `verify` has found something wrong, or `import` something that it could not take.
     pub(super) const PROBLEMS: u8 = 4;
 }

@@ -22,6 +22,7 @@ mod crash;
 mod delegation;
 mod engine;
 mod errors;
+mod exchange;
 mod fanout;
 mod fault;
 mod feed;

@@ -1,0 +1,165 @@
+//! Export and import, by the real commands: documents both ways, and OpenCode's data.
+
+use crate::conversation::Story;
+use crate::opencode_data::{Shape, write_database, write_files};
+use crate::support::*;
+use bowline::wire::root_capnp::root;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Output;
+
+fn run(data: &Path, args: &[&str]) -> Output {
+    command(data).args(args).arg("--data").arg(data).output().unwrap()
+}
+
+/// Runs an import; what it says it did.
+fn import(data: &Path, args: &[&str]) -> Value {
+    let output = run(data, &[&["import", "--json"], args].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}"))
+}
+
+fn export(data: &Path, session: &str, format: &str) -> Vec<u8> {
+    let output = run(data, &["export", session, "--format", format]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Every session there is, with where its log ends.
+async fn heads(root: &root::Client) -> Vec<(String, u64)> {
+    let (mut found, mut token) = (Vec::new(), Vec::new());
+    loop {
+        let mut request = root.list_sessions_request();
+        let archived = bowline::wire::session_capnp::Archived::Include;
+        request.get().init_filter().set_archived(archived);
+        request.get().set_token(&token);
+        let answer = request.send().promise.await.unwrap();
+        let answer = answer.get().unwrap();
+        for session in answer.get_sessions().unwrap() {
+            let id = session.get_id().unwrap().to_string().unwrap();
+            found.push((id, session.get_head()));
+        }
+        if !answer.get_more() {
+            found.sort();
+            return found;
+        }
+        token = answer.get_token().unwrap().to_vec();
+    }
+}
+
+fn all_heads(data: &Path) -> Vec<(String, u64)> {
+    let server = Server::start_in(data, &[], &[]);
+    local(async { heads(&root(&server).await).await })
+}
+
+fn verified(data: &Path) {
+    let output = run(data, &["verify"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// 10,000 messages from a generated database; the second run changes nothing.
+#[test]
+fn an_opencode_database_is_imported_once_however_often() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, database) = (dir.path().join("data"), dir.path().join("opencode.db"));
+    let shape = Shape { projects: 3, sessions: 40, messages_per_session: 250, seed: 7 };
+    write_database(&database, shape);
+    let path = database.to_str().unwrap();
+    let first = import(&data, &["opencode", path]);
+    assert_eq!(first["messagesAdded"], 10_000, "{first}");
+    assert_eq!(first["sessionsCreated"], 40, "{first}");
+    assert_eq!(first["untaken"], serde_json::json!({}), "{first}");
+    let heads = all_heads(&data);
+    let second = import(&data, &["opencode", path]);
+    assert_eq!(second["messagesSame"], 10_000, "{second}");
+    assert_eq!((&second["messagesAdded"], &second["messagesChanged"]), (&0.into(), &0.into()));
+    assert_eq!(second["sessionsFound"], 40, "{second}");
+    let moved: Vec<_> = all_heads(&data).into_iter().filter(|head| !heads.contains(head)).collect();
+    assert_eq!(moved, [], "nothing was written");
+    verified(&data);
+}
+
+/// The older files hold the same, and give the same.
+#[test]
+fn older_files_of_opencode_are_imported_too_also_beside_a_running_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let shape = Shape { projects: 2, sessions: 4, messages_per_session: 30, seed: 11 };
+    let (files, database) = (dir.path().join("files"), dir.path().join("opencode.db"));
+    write_files(&files, shape);
+    write_database(&database, shape);
+    let data = dir.path().join("data");
+    let server = Server::start_in(&data, &[], &[]);
+    let first = import(&data, &["opencode", files.to_str().unwrap()]);
+    assert_eq!(first["messagesAdded"], 120, "{first}");
+    // What the database says of the same messages is the same.
+    let second = import(&data, &["opencode", database.to_str().unwrap()]);
+    assert_eq!(second["messagesSame"], 120, "{second}");
+    drop(server);
+}
+
+/// What was taken in goes out equal, in either form, and comes in again on another server.
+#[test]
+fn a_session_goes_out_and_comes_in_equal() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two, three) =
+        (dir.path().join("one"), dir.path().join("two"), dir.path().join("three"));
+    let database = dir.path().join("opencode.db");
+    let shape = Shape { projects: 1, sessions: 2, messages_per_session: 40, seed: 3 };
+    write_database(&database, shape);
+    import(&one, &["opencode", database.to_str().unwrap()]);
+    for (id, _) in all_heads(&one) {
+        let json = export(&one, &id, "json");
+        let binary = export(&one, &id, "binary");
+        assert!(binary.len() < json.len(), "{} is not less than {}", binary.len(), json.len());
+        for (to, document, name) in [(&two, &json, "a.json"), (&three, &binary, "a.bowline")] {
+            let file = dir.path().join(name);
+            std::fs::write(&file, document).unwrap();
+            let path = file.to_str().unwrap();
+            let done = import(to, &[path]);
+            assert_eq!(done["messagesAdded"], 40, "{done}");
+            let again = import(to, &[path]);
+            assert_eq!(again["messagesSame"], 40, "{again}");
+            let mut before: Value = serde_json::from_slice(&json).unwrap();
+            let mut after: Value = serde_json::from_slice(&export(to, &id, "json")).unwrap();
+            for told in [&mut before, &mut after] {
+                // The server's own words about the session.
+                told["info"].as_object_mut().unwrap().remove("slug");
+                told["info"]["time"].as_object_mut().unwrap().remove("updated");
+            }
+            assert_eq!(before, after, "{name}");
+        }
+    }
+    for data in [&one, &two, &three] {
+        verified(data);
+    }
+}
+
+/// Mistakes are explained, and nothing is left behind.
+#[test]
+fn what_is_no_document_is_said_to_be_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let server = Server::start_in(&data, &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        Story::new(fresh_session(&root)).tell("user m1 hello").await;
+    });
+    let odd = dir.path().join("odd");
+    std::fs::write(&odd, "something else").unwrap();
+    let cut = dir.path().join("cut.json");
+    std::fs::write(&cut, r#"{"info":{"id":"ses_x","#).unwrap();
+    for (args, exit, says) in [
+        (vec!["import", odd.to_str().unwrap()], 1, "neither"),
+        (vec!["import", cut.to_str().unwrap()], 1, "cut.json"),
+        (vec!["import", "/nowhere"], 1, "/nowhere"),
+        (vec!["import", "opencode"], 2, "where"),
+        (vec!["import", "a", "b"], 2, "opencode"),
+        (vec!["export", "nobody"], 1, "session-not-found"),
+    ] {
+        let output = run(&data, &args);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(exit), "{args:?}: {errors}");
+        assert!(errors.contains(says), "{args:?}: {errors}");
+    }
+}
