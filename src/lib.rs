@@ -29,15 +29,17 @@
 //! may use [`model`] and [`limits`].
 //!
 //! ```text
-//! main → cli → server → rpc → engine → ops → store      cli → upkeep, config, clock; rpc → clock
+//! main → cli → server → rpc → engine → ops → store      cli → upkeep, exchange, wire, config, clock; rpc → clock
 //!               │        ├──→ queries → ops, store      server → engine, queries, store, config, clock
 //!               │        └──→ ops, wire                 engine → store, clock
-//!               ├──→ upkeep → engine, queries, ops,     store, model, wire, transport: no room above them
+//!               ├──→ upkeep → engine, queries, ops,     store, model, wire, transport, exchange: none above them
 //!               │             store, clock
 //!               └──→ transport
 //! ```
 //!
-//! [`limits`] looks at [`wire`] only to be compared with the schema's own constants.
+//! [`limits`] looks at [`wire`] only to be compared with the schema's own constants. [`model`] and [`exchange`]
+//! know it because messages and parts are kept as the wire has them: the schema is the one definition of what they
+//! are, and nothing a client said is lost on the way to the disk and back.
 //!
 //! `Rc` and everything else that cannot leave its thread ends at [`rpc`]. What goes through the engine is
 //! plain values; behind its handle all is `Send`, synchronous and free of awaits.
@@ -68,7 +70,10 @@
 //! 8. The writer notes which logs grew, and a thread of its own wakes the feeds that watch them. The first
 //!    one has the new page read, the others take the same page, and each tells its own sink what that
 //!    wished for, as fast as it returns.
-//! 9. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
+//! 9. What streams is no op: a piece of text says from which byte on it is, and is written beside the log in the
+//!    same transactions. It becomes an op when its part is closed: by its author, with the end of its turn, or by
+//!    the sweeper in [`upkeep`] when nothing was heard of the turn for as long as its lease.
+//! 10. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
 //!    the answer of step 5. A commit that reports an error is *unknown*: its callers hear so, the store
 //!    is opened again and settled, and the same repeat finds the truth.
 

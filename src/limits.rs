@@ -51,6 +51,10 @@ pub const CONTENT_PIECE_BYTES: usize = 256 << 10;
 pub const UPLOAD_BYTES_MAX: usize = 1 << 20;
 /// How long an upload that nothing names is kept.
 pub const UPLOAD_KEPT_MS: u64 = DAY_MS;
+/// Messages that were left behind and are let go of in one step.
+pub const LEFT_STEP_MAX: u32 = 64;
+/// Automatic checkpoints looked at in one step.
+pub const CHECKPOINTS_LOOK_MAX: u32 = 256;
 /// Uploads that are let go of in one step.
 pub const UPLOADS_STEP_MAX: u32 = 64;
 /// Bytes of all rules of one object.

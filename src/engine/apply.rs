@@ -23,8 +23,8 @@ use crate::model::registration;
 use crate::model::rights::Rights;
 use crate::model::share::{ReadOnlyShare, ShareEnded};
 use crate::ops::{
-    Also, Kind, NotApplied, Place, end_delegation, end_turn, found, grow, heartbeat, upload,
-    use_ref,
+    Also, Kind, NotApplied, Place, drop_left, end_delegation, end_turn, found, grow, heartbeat,
+    upload, use_ref,
 };
 use crate::store::grants::Force;
 use crate::store::logs::LogState;
@@ -146,6 +146,9 @@ pub(super) fn run(
             };
             Answer::Until(refused(heartbeat::of_turn(tx, place, *turn))?)
         }
+        Command::DropLeft { session, checkpoint } => {
+            drop_left_behind(tx, now_ms, *session, *checkpoint, trail)?
+        }
         Command::LetGo { before_ms } => {
             Answer::Until(store::contents::forget_unused(tx, *before_ms, UPLOADS_STEP_MAX)?)
         }
@@ -214,6 +217,34 @@ fn end_due(tx: &Tx<'_>, now_ms: u64, trail: &mut Trail) -> Result<Answer, Failed
         trail.wrote((audit::Kind::Changed, None), None, log, written);
     }
     Ok(Answer::Ended { count, grown, cut: ended.cut })
+}
+
+/// Lets a piece of what was left behind go, and says so in the session's log.
+fn drop_left_behind(
+    tx: &Tx<'_>,
+    now_ms: u64,
+    log: LogId,
+    checkpoint: Cursor,
+    trail: &mut Trail,
+) -> Result<Answer, Failed> {
+    let state = store::logs::get(tx, log)?;
+    // Under the authority the checkpoint was made with, as long as the history knows it.
+    let granted = match store::ops::granted_at(tx, log, checkpoint)? {
+        Some(granted) => Some(granted),
+        None => store::grants::operators(tx)?.into_iter().next(),
+    };
+    let Some(granted) = granted.filter(|_| !state.removed) else {
+        return Ok(Answer::Ended { count: 0, grown: Vec::new(), cut: Vec::new() });
+    };
+    let place = Place { log, cursor: state.head.next(), now_ms, granted, only_own: false };
+    let (said, all) = drop_left::drop_left(tx, place, checkpoint)?;
+    let mut written = AuditedOps::default();
+    for Also { log, entry, granted } in &said {
+        own::append(tx, now_ms, *log, *granted, entry, &mut written)?;
+    }
+    let grown = if said.is_empty() { Vec::new() } else { vec![(log, state.project)] };
+    trail.wrote((audit::Kind::Changed, None), None, log, written);
+    Ok(Answer::Ended { count: u64::from(!all), grown, cut: Vec::new() })
 }
 
 /// Writes down what was gathered.

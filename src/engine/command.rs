@@ -53,6 +53,13 @@ pub(super) enum Command {
         /// Where it was begun.
         turn: Cursor,
     },
+    /// What only an automatic checkpoint leads to is let go of, and then the checkpoint.
+    DropLeft {
+        /// In which session.
+        session: LogId,
+        /// Where it was made.
+        checkpoint: Cursor,
+    },
     /// Uploads nobody has named are let go of.
     LetGo {
         /// If they were not touched since.
@@ -239,6 +246,7 @@ impl Command {
             Command::TurnHeartbeat { grant, session, .. } => Some((*grant, Some(*session))),
             Command::Acknowledge(_)
             | Command::LetGo { .. }
+            | Command::DropLeft { .. }
             | Command::Compact(_)
             | Command::EndDue
             | Command::Note(_)

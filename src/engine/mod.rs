@@ -168,6 +168,11 @@ impl Engine {
         self.queue.push(Command::TurnHeartbeat { grant, session, turn }, Answer::until)
     }
 
+    /// Lets a piece of what only an automatic checkpoint leads to go; answers 1 if there is more.
+    pub fn drop_left(&self, session: LogId, checkpoint: Cursor) -> Submitted<u64> {
+        self.queue.push(Command::DropLeft { session, checkpoint }, Answer::ended)
+    }
+
     /// Lets uploads go that were not touched since and that nothing names; answers how many.
     pub fn let_go(&self, before_ms: u64) -> Submitted<u64> {
         self.queue.push(Command::LetGo { before_ms }, Answer::until)

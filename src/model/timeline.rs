@@ -140,6 +140,27 @@ fn closed(segments: Vec<Segment>, end: Cursor) -> Vec<Segment> {
     segments.into_iter().map(close).filter(|segment| segment.from < segment.to).collect()
 }
 
+/// The stretches of one path that no other stretch covers. A message that is kept in part is kept.
+pub fn beyond(path: &[Segment], others: &[Segment]) -> Vec<Segment> {
+    let mut left: Vec<Segment> = path.to_vec();
+    for other in others {
+        let covered = if other.part > 0 { other.to.next() } else { other.to };
+        left = left
+            .into_iter()
+            .flat_map(|segment| {
+                let before = Segment { to: segment.to.min(other.from), part: 0, ..segment };
+                let after = Segment { from: segment.from.max(covered), ..segment };
+                let apart = segment.to < other.from || segment.from >= covered;
+                let pieces = if apart { vec![segment] } else { vec![before, after] };
+                pieces.into_iter().filter(|piece| {
+                    piece.from < piece.to || (piece.part > 0 && piece.from <= piece.to)
+                })
+            })
+            .collect();
+    }
+    left
+}
+
 /// How much of a message these stretches show: parts before this position; none if nothing.
 pub fn shown_of(segments: &[Segment], message: Cursor) -> Option<u32> {
     segments.iter().find_map(|segment| match () {
@@ -205,6 +226,21 @@ mod tests {
         let again = Timeline::going_on(left, Cursor(25));
         assert_eq!(shown(&again), [range(1, 10), range(25, 30)].concat());
         assert_eq!(on.hidden(), None);
+    }
+
+    #[test]
+    fn what_only_one_path_leads_to_is_found() {
+        let back = Timeline::default().reverted_to(before(5, 0, 10));
+        let (left, now) = (back.hidden().unwrap(), back.left_behind());
+        let only = beyond(&left, &now.segments);
+        let cursors: Vec<_> = (1..30).filter(|at| shown_of(&only, Cursor(*at)).is_some()).collect();
+        assert_eq!(cursors, [5, 6, 7, 8, 9, 10]);
+        // In the middle of a message: the message stays.
+        let back = Timeline::default().reverted_to(before(5, 2, 10));
+        let only = beyond(&back.hidden().unwrap(), &back.left_behind().segments);
+        let cursors: Vec<_> = (1..30).filter(|at| shown_of(&only, Cursor(*at)).is_some()).collect();
+        assert_eq!(cursors, [6, 7, 8, 9, 10]);
+        assert!(beyond(&left, &left).is_empty());
     }
 
     #[test]

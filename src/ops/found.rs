@@ -84,7 +84,7 @@ pub(super) fn heard(tx: &Tx<'_>, place: Place, turn: &Turn) -> Result<(), StoreE
 /// Whatever a turn waited for, it goes on.
 pub(super) fn went_on(tx: &Tx<'_>, session: LogId, turn: &Turn) -> Result<(), StoreError> {
     match turn.retry {
-        Some(_) => store::turns::set_retry(tx, session, turn.cursor, None, None),
+        Some(_) => store::turns::set_retry(tx, session, turn.cursor, None),
         None => Ok(()),
     }
 }

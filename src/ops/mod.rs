@@ -9,6 +9,7 @@ pub mod bump_epoch;
 pub mod checkpoint;
 pub mod create_session;
 pub mod delegate;
+pub mod drop_left;
 pub mod end_delegation;
 pub mod end_share;
 pub mod end_turn;

@@ -91,6 +91,8 @@ pub struct PartHead {
     pub facts: PartFacts,
     /// Whether its text is still to come.
     pub open: bool,
+    /// Where it was first put, if this is not it: the op that did so may be gone.
+    pub added: Option<Cursor>,
 }
 
 /// A part of the history.
@@ -138,7 +140,7 @@ impl<'a> PartPut<'a> {
             position: *position,
             id: id.clone(),
             status: facts.status,
-            added: former.as_ref().map_or(place.cursor, |former| former.added),
+            added: self.head.added.unwrap_or(place.cursor),
             at: place.cursor,
             content: Some(self.content.to_vec()),
         };
@@ -196,11 +198,15 @@ impl NewPart {
         }
         let position = match &former {
             Some(former) => former.position,
-            None => {
-                let base = Base::read(tx, place.log, cursor)?;
-                let base = base.map(|base| base.count()).transpose()?.unwrap_or(0);
-                base.max(store::parts::last_position(tx, place.log, cursor)?) + 1
-            }
+            // One that was taken away comes back where it stood.
+            None => match store::parts::get(tx, place.log, cursor, &self.id)? {
+                Some(gone) => gone.position,
+                None => {
+                    let base = Base::read(tx, place.log, cursor)?;
+                    let base = base.map(|base| base.count()).transpose()?.unwrap_or(0);
+                    base.max(store::parts::last_position(tx, place.log, cursor)?) + 1
+                }
+            },
         };
         if position > PARTS_PUT_MAX {
             return Err(Error::TooMany.into());
@@ -238,7 +244,8 @@ impl NewPart {
             (None, None) => {}
         }
         let (id, open) = (self.id.clone(), opened_in.is_some());
-        let head = PartHead { message, cursor, position, id, facts, open };
+        let added = former.map(|former| former.added);
+        let head = PartHead { message, cursor, position, id, facts, open, added };
         let put = PartPut { head, content: content.into() };
         let replaces = put.replaces(tx, place)?;
         put.project(tx, place)?;
@@ -320,7 +327,8 @@ pub(super) fn close(
         return Ok(None);
     };
     let (cursor, position, id) = (stored.message, stored.position, stored.id);
-    let head = PartHead { message, cursor, position, id, facts, open: false };
+    let (open, added) = (false, Some(stored.added));
+    let head = PartHead { message, cursor, position, id, facts, open, added };
     let put = PartPut { head, content: content.into() };
     put.project(tx, place)?;
     put.entry(Some(stored.at)).map(Some)

@@ -1,7 +1,7 @@
 //! A message is taken away.
 
 use super::remove_part::PartRemoved;
-use super::{Also, Effect, Kind, NotApplied, NotOwn, Place, encoded, entry_replacing, found};
+use super::{Also, Effect, Entry, Kind, NotApplied, NotOwn, Place, encoded, found};
 use crate::model::ids::{Cursor, MessageId};
 use crate::model::ledger::Made;
 use crate::store::{self, StoreError, Tx};
@@ -47,22 +47,33 @@ impl RemoveMessage {
                 return Err(NotOwn.into());
             }
         }
-        let removed = MessageRemoved { id: self.id.clone(), cursor };
-        // What was put into it since goes with it, so that nothing of it is kept when history is let go.
-        let (put, _) = store::parts::of_message(tx, place.log, cursor, 0, usize::MAX)?;
-        let mut also = Vec::new();
-        for part in put.into_iter().filter(|part| part.content.is_some()) {
-            let (message, position, id) = (self.id.clone(), part.position, part.id);
-            let gone = PartRemoved { message, cursor, position, id, put_at: part.at };
-            let (log, granted) = (place.log, place.granted);
-            let said = encoded(Kind::RemovePart, 1, &gone)?;
-            let said = super::Entry { replaces: gone.replaces(), ..said };
-            also.push(Also { log, entry: said, granted });
-        }
-        removed.project(tx, place)?;
-        let entry = entry_replacing(Some(cursor), Kind::RemoveMessage, 1, &removed)?;
-        Ok(Effect { also, ..Effect::new(Made::Nothing, entry) })
+        let (entry, also) = gone(tx, place, &self.id, cursor)?;
+        let (log, granted) = (place.log, place.granted);
+        let also = also.into_iter().map(|entry| Also { log, entry, granted }).collect();
+        Ok(Effect { also, ..Effect::new(Made::Nothing, Some(entry)) })
     }
+}
+
+/// Takes a message away; the op that says so, and those about what was put into it since. They go with it, so that
+/// nothing of it is kept when history is let go.
+pub(super) fn gone(
+    tx: &Tx<'_>,
+    place: Place,
+    id: &MessageId,
+    cursor: Cursor,
+) -> Result<(Entry<'static>, Vec<Entry<'static>>), StoreError> {
+    let (put, _) = store::parts::of_message(tx, place.log, cursor, 0, usize::MAX)?;
+    let mut parts = Vec::new();
+    for part in put.into_iter().filter(|part| part.content.is_some()) {
+        let (message, position, put_at) = (id.clone(), part.position, part.at);
+        let removed = PartRemoved { message, cursor, position, id: part.id, put_at };
+        let said = encoded(Kind::RemovePart, 1, &removed)?;
+        parts.push(Entry { replaces: removed.replaces(), ..said });
+    }
+    let removed = MessageRemoved { id: id.clone(), cursor };
+    removed.project(tx, place)?;
+    let said = encoded(Kind::RemoveMessage, 1, &removed)?;
+    Ok((Entry { replaces: Some(cursor), ..said }, parts))
 }
 
 /// Counts out what the steps of a message have cost.

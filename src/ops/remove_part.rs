@@ -45,7 +45,7 @@ impl PartRemoved {
             position: self.position,
             id: self.id.clone(),
             status: None,
-            added: former.as_ref().map_or(place.cursor, |former| former.added),
+            added: place.cursor,
             at: place.cursor,
             content: None,
         };

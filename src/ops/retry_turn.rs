@@ -30,8 +30,7 @@ pub struct TurnRetried {
 impl TurnRetried {
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
-        let at = Some(place.cursor);
-        store::turns::set_retry(tx, place.log, self.cursor, Some(&self.retry), at)
+        store::turns::set_retry_at(tx, place.log, self.cursor, place.cursor)
     }
 
     /// The op whose effect is gone with this one.
@@ -55,6 +54,7 @@ impl RetryTurn {
                 .max(self.retry.next_at_ms.min(place.now_ms + crate::limits::TURN_LEASE_MS_MAX)),
         );
         store::turns::set_lease(tx, place.log, turn.cursor, until_ms)?;
+        store::turns::set_retry(tx, place.log, turn.cursor, Some(&self.retry))?;
         let retry = self.retry.clone();
         let retried = TurnRetried { id: self.id.clone(), cursor: turn.cursor, retry };
         let replaces = retried.replaces(tx, place)?;

@@ -1,8 +1,9 @@
 //! Questions about sessions, besides what was said in them.
 
 use super::{QueryError, Readers};
-use crate::limits::{PAGE_BYTES_MAX, PAGE_ITEMS_MAX};
+use crate::limits::{CHECKPOINTS_LOOK_MAX, PAGE_BYTES_MAX, PAGE_ITEMS_MAX};
 use crate::model::content::ContentRef;
+use crate::model::history::{HistoryWish, Policy};
 use crate::model::ids::{Cursor, LogId, SessionId, TurnId};
 use crate::model::infos::{SessionInfo, SessionKey};
 use crate::model::listing::{Filter, Token};
@@ -169,6 +170,25 @@ impl Readers {
         page: Page,
     ) -> Result<Paged<Checkpoint>, QueryError> {
         self.ask(move |read| Ok(store::checkpoints::page(read, session, page)?)).await
+    }
+
+    /// Automatic checkpoints behind one that a policy lets go of; and the last one looked at.
+    pub async fn droppable(
+        &self,
+        after: (LogId, Cursor),
+        policy: Policy,
+        now_ms: u64,
+    ) -> Result<(Vec<(LogId, Cursor)>, Option<(LogId, Cursor)>), QueryError> {
+        self.ask(move |read| {
+            let found = store::checkpoints::automatic(read, after, CHECKPOINTS_LOOK_MAX)?;
+            let last = found.last().map(|(session, cursor, ..)| (*session, *cursor));
+            let old = |(_, _, made_at_ms, wish): &(LogId, Cursor, u64, HistoryWish)| {
+                policy.with(*wish).lets_go(*made_at_ms, 0, now_ms)
+            };
+            let droppable = found.into_iter().filter(old).map(|it| (it.0, it.1)).collect();
+            Ok((droppable, last))
+        })
+        .await
     }
 
     /// A piece of content a session names, and how long all of it is.

@@ -1,6 +1,7 @@
 //! Table `checkpoints`: places a conversation can go back to.
 
 use super::{Read, StoreError, Tx, from_sql_int, sql_int};
+use crate::model::history::HistoryWish;
 use crate::model::ids::{Cursor, LogId};
 use crate::model::page::{Page, Paged};
 use crate::model::timeline::Segment;
@@ -66,6 +67,42 @@ pub fn named(
         .query_row((session.0, name), |row| Ok(from_row(row)))
         .optional()?
         .transpose()
+}
+
+/// All checkpoints of a session.
+pub fn all(read: &Read<'_>, session: LogId) -> Result<Vec<Checkpoint>, StoreError> {
+    let mut query =
+        read.conn.prepare_cached(&format!("{COLUMNS} WHERE session = ? ORDER BY cursor"))?;
+    let mut rows = query.query([session.0])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(from_row(row)?);
+    }
+    Ok(found)
+}
+
+/// Automatic checkpoints behind one, in the order of their sessions, with when they were made and what their
+/// session wishes to keep.
+pub fn automatic(
+    read: &Read<'_>,
+    (session, cursor): (LogId, Cursor),
+    limit: u32,
+) -> Result<Vec<(LogId, Cursor, u64, HistoryWish)>, StoreError> {
+    let mut query = read.conn.prepare_cached(
+        "SELECT session, checkpoints.cursor, checkpoints.created_at_ms, history_age_ms, history_bytes
+         FROM checkpoints JOIN sessions ON sessions.log = session
+         WHERE automatic = 1 AND (session, checkpoints.cursor) > (?, ?)
+         ORDER BY session, checkpoints.cursor LIMIT ?",
+    )?;
+    let found = query.query_map((session.0, sql_int(cursor.0), limit), |row| {
+        let wish = HistoryWish {
+            age_ms_max: from_sql_int(row.get(3)?),
+            bytes_max: from_sql_int(row.get(4)?),
+        };
+        let at = Cursor(from_sql_int(row.get(1)?));
+        Ok((LogId(row.get(0)?), at, from_sql_int(row.get(2)?), wish))
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
 }
 
 /// A page of a session's checkpoints, in the order they were made.

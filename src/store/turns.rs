@@ -66,7 +66,9 @@ pub fn at(read: &Read<'_>, session: LogId, cursor: Cursor) -> Result<Option<Turn
 /// What a session is doing.
 pub fn status(read: &Read<'_>, session: LogId) -> Result<Status, StoreError> {
     let mut query = read.conn.prepare_cached(
-        "SELECT state, id, retry FROM turns WHERE session = ? AND state IN (0, 1) ORDER BY state, cursor",
+        "SELECT state, id, retry FROM turns
+         LEFT JOIN turn_leases ON turn_leases.session = turns.session AND turn = turns.cursor
+         WHERE turns.session = ? AND state IN (0, 1) ORDER BY state, cursor",
     )?;
     let mut rows = query.query([session.0])?;
     let (mut status, mut waiting) = (Status::default(), 0);
@@ -127,8 +129,7 @@ pub fn end(
     let Summary { additions, deletions, files } = ending.summary;
     tx.conn
         .prepare_cached(
-            "UPDATE turns SET state = ?, reason = ?, ended_at_ms = ?, retry = NULL, additions = ?,
-                              deletions = ?, files = ?
+            "UPDATE turns SET state = ?, reason = ?, ended_at_ms = ?, additions = ?, deletions = ?, files = ?
              WHERE session = ? AND cursor = ?",
         )?
         .execute((
@@ -150,14 +151,24 @@ pub fn set_retry(
     session: LogId,
     cursor: Cursor,
     retry: Option<&Retry>,
-    at: Option<Cursor>,
 ) -> Result<(), StoreError> {
     let retry = retry.map(super::encoded).transpose()?;
     tx.conn
-        .prepare_cached(
-            "UPDATE turns SET retry = ?, retry_at = coalesce(?, retry_at) WHERE session = ? AND cursor = ?",
-        )?
-        .execute((retry, at.map(|at| sql_int(at.0)), session.0, sql_int(cursor.0)))?;
+        .prepare_cached("UPDATE turn_leases SET retry = ? WHERE session = ? AND turn = ?")?
+        .execute((retry, session.0, sql_int(cursor.0)))?;
+    Ok(())
+}
+
+/// Notes where it was last said that a turn waits.
+pub fn set_retry_at(
+    tx: &Tx<'_>,
+    session: LogId,
+    cursor: Cursor,
+    at: Cursor,
+) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE turns SET retry_at = ? WHERE session = ? AND cursor = ?")?
+        .execute((sql_int(at.0), session.0, sql_int(cursor.0)))?;
     Ok(())
 }
 
@@ -209,7 +220,7 @@ pub fn page(read: &Read<'_>, session: LogId, page: Page) -> Result<Paged<Turn>, 
     super::paged(&mut rows, page, from_row, |turn| (turn.cursor, turn.reason.len()))
 }
 
-/// What turns begun in these stretches came to, together.
+/// What the turns came to, together, whose messages stand in a stretch.
 pub fn summary(
     read: &Read<'_>,
     session: LogId,
@@ -220,7 +231,8 @@ pub fn summary(
         .conn
         .prepare_cached(
             "SELECT coalesce(sum(additions), 0), coalesce(sum(deletions), 0), coalesce(sum(files), 0)
-             FROM turns WHERE session = ? AND cursor >= ? AND cursor < ?",
+             FROM turns JOIN messages ON messages.session = turns.session AND messages.id = turns.message
+             WHERE turns.session = ? AND messages.cursor >= ? AND messages.cursor < ?",
         )?
         .query_row((session.0, sql_int(from.0), sql_int(to.0)), |row| {
             Ok(Summary {

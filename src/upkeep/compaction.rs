@@ -54,6 +54,11 @@ async fn sweep(
 ) -> Result<Swept, SweepError> {
     let policy = limits.history();
     let subscriptions_since_ms = now_ms.saturating_sub(limits.subscription_idle_ms_max);
+    // First this: it leaves ops behind that replace others.
+    let left = drop_left(engine, readers, limits, now_ms).await?;
+    if left > 0 {
+        tracing::info!(left, "checkpoints of what was left behind were let go of");
+    }
     let spared = engine.spare();
     let mut swept = Swept::default();
     let mut after = LogId(0);
@@ -86,6 +91,27 @@ async fn compact(engine: &Engine, log: LogId, through: Cursor) -> Result<Freed, 
             Freed { swept: freed.swept, ops: all.ops + freed.ops, bytes: all.bytes + freed.bytes };
         if freed.swept >= through || stuck {
             return Ok(all);
+        }
+    }
+}
+
+/// Lets go of what was left behind, where the history policy says so; how many checkpoints that was.
+async fn drop_left(
+    engine: &Engine,
+    readers: &Readers,
+    limits: &Limits,
+    now_ms: u64,
+) -> Result<u64, SweepError> {
+    let (mut after, mut dropped) = ((LogId(0), Cursor(0)), 0);
+    loop {
+        let (found, last) = readers.droppable(after, limits.history(), now_ms).await?;
+        for (session, checkpoint) in found {
+            while engine.drop_left(session, checkpoint).answer().await? > 0 {}
+            dropped += 1;
+        }
+        match last {
+            Some(last) => after = last,
+            None => return Ok(dropped),
         }
     }
 }

@@ -253,3 +253,47 @@ fn only_grows(golden: &Path, found: &[String], why: &str) {
         assert_eq!(new, None, "new: run with GOLDEN=1 to keep it");
     }
 }
+
+/// Every test `docs/opencode-parity.md` names is there.
+#[test]
+fn the_parity_page_names_tests_that_exist() {
+    let page = fs::read_to_string(root().join("docs/opencode-parity.md")).unwrap();
+    let mut named = 0;
+    for name in page.split('`').skip(1).step_by(2).filter(|name| name.contains("::")) {
+        let (module, test) = name.rsplit_once("::").unwrap();
+        let (file, test) = match test {
+            "tests" => (format!("src/{}.rs", module.replace("::", "/")), "mod tests".to_owned()),
+            _ => (format!("tests/it/{module}.rs"), format!("fn {test}()")),
+        };
+        let text = fs::read_to_string(root().join(&file)).unwrap_or_default();
+        assert!(text.contains(&test), "{name} is not in {file}");
+        named += 1;
+    }
+    assert!(named > 30, "{named}");
+    for (kind, last) in [
+        ("S", 14),
+        ("F", 7),
+        ("R", 5),
+        ("T", 6),
+        ("D", 2),
+        ("L", 13),
+        ("C", 9),
+        ("V", 14),
+        ("P", 5),
+    ] {
+        for number in 1..=last {
+            let id = format!("{kind}{number}");
+            let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+            let there = rows.flat_map(|ids| ids.split(", ")).any(|ids| match ids.split_once('–') {
+                None => ids == id,
+                Some((from, to)) => {
+                    let number_of = |id: &str| id.strip_prefix(kind)?.parse::<u32>().ok();
+                    number_of(from)
+                        .zip(number_of(to))
+                        .is_some_and(|(from, to)| (from..=to).contains(&number))
+                }
+            });
+            assert!(there, "{id} is not on the page");
+        }
+    }
+}

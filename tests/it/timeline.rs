@@ -200,6 +200,8 @@ fn totals_follow_the_parts() {
         rm-part a1 s1
         usage -> 0.05 5
         rm-part a1 s1 -> part-not-found
+        cost a1 s1 0.01 1                     // it comes back where it stood
+        usage -> 0.06 6
         rm a1
         usage -> 0 0
         ",
@@ -235,4 +237,93 @@ fn going_back_survives_a_crash() {
             )
             .await;
     });
+}
+
+/// C1, C2, C4, C8: what the rules say about a context, and what leaving outputs out does.
+#[test]
+fn the_plan_follows_the_rules() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        for n in 0..4 {
+            story.tell(&format!("turn t{n} u{n}\nsay t{n} a{n}\ntool t{n} a{n} p1 running")).await;
+            let output = "x".repeat(120_000);
+            story
+                .tell(&format!("tool t{n} a{n} p1 completed {output}\nfinish t{n} completed"))
+                .await;
+        }
+        let plan = async |context: u64| {
+            let mut request = session.plan_request();
+            let mut limits = request.get().init_limits();
+            limits.set_context(context);
+            limits.set_output(1_000);
+            limits.set_auto(true);
+            let answer = request.send().promise.await.unwrap();
+            let plan = answer.get().unwrap().get_plan().unwrap();
+            let prunable: Vec<_> = plan
+                .get_prunable()
+                .unwrap()
+                .iter()
+                .map(|part| part.get_message_id().unwrap().to_string().unwrap())
+                .collect();
+            (plan.get_overflow(), plan.get_usable(), plan.get_used(), prunable)
+        };
+        let (overflow, usable, used, prunable) = plan(200_000).await;
+        assert_eq!((overflow, usable), (false, 199_000));
+        assert!((120_000..121_000).contains(&used), "{used}");
+        // The last two turns and 40,000 tokens of outputs are kept; what is older can go.
+        assert_eq!(prunable, ["a0"]);
+        assert!(plan(100_000).await.0, "more than is usable");
+        let pruned = story.op(|op| {
+            let mut part = op.init_prune_outputs(1).get(0);
+            part.set_message_id("a0");
+            part.set_part_id("p1");
+        });
+        assert_eq!(pruned.await, "ok");
+        let (_, _, used, prunable) = plan(200_000).await;
+        assert!(used < 91_000 && prunable.is_empty(), "{used} {prunable:?}");
+        let answer = session.messages_request().send().promise.await.unwrap();
+        let message = answer.get().unwrap().get_messages().unwrap().get(1);
+        let part = message.get_body().unwrap().get_parts().unwrap().get(0);
+        let bowline::wire::message_capnp::part::Tool(tool) = part.which().unwrap() else {
+            panic!("no tool")
+        };
+        let tool = tool.unwrap();
+        assert!(tool.get_compacted_at_ms() > 0);
+        assert_eq!(tool.get_output().unwrap().len(), 120_000, "it stays stored");
+    });
+}
+
+/// What was left behind goes by the history policy, and nothing else does.
+#[test]
+fn what_was_left_behind_goes_when_the_history_does() {
+    let flags = ["--limit", "history_sweep_ms=200", "--limit", "history_age_ms_max=300"];
+    let mut server = Server::start_with(&flags);
+    let data = server.data.clone();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        let ears = std::rc::Rc::new(crate::feed::Ears::default());
+        story.tell(THREE_TURNS).await;
+        story.tell("checkpoint kept\nrevert u3\nturn t4 u4\nfinish t4 completed").await;
+        story.tell("revert a2 p2\nturn t5 u5\nfinish t5 completed").await;
+        let _feed = crate::feed::feed(&session, &ears, |_| {}).await.unwrap();
+        ears.heard(|lines| lines.iter().filter(|line| line.contains("dropped")).count() == 2).await;
+        story.tell("show -> u1:u1 a1:one u2:u2 a2:two u5:u5").await;
+        // u4 was reachable only by an automatic one; u3 still is by the one with a name.
+        story
+            .tell("goto kept\nshow -> u1:u1 a1:one u2:u2 a2:two,completed[out],rest u3:u3 a3:three")
+            .await;
+        let answer = session.checkpoints_request().send().promise.await.unwrap();
+        let left = answer.get().unwrap().get_checkpoints().unwrap();
+        let names: Vec<_> =
+            left.iter().map(|it| it.get_name().unwrap().to_string().unwrap()).collect();
+        assert!(names.contains(&"kept".to_owned()), "{names:?}");
+        assert_eq!(story.line("user u4 again").await, "ok", "its id can be used again");
+    });
+    server.signal(rustix::process::Signal::TERM);
+    server.ended();
+    let verified = command(&data).args(["verify", "--data"]).arg(&data).output().unwrap();
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
 }

@@ -460,3 +460,205 @@ fn there_are_only_so_many_turns_and_parts() {
         assert_eq!(story.line("text - big last x").await, "too-many-parts");
     });
 }
+
+/// kill -9 at random points of a streaming turn: no acknowledged byte is lost, and the turn is repaired.
+#[test]
+fn a_crash_in_the_middle_of_a_sentence_loses_no_acknowledged_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = Random::told();
+    let (mut session_id, mut shown_before) = (String::new(), 0);
+    for round in 0..14u64 {
+        let server = Server::start_in(dir.path(), &[], &[]);
+        let lives_ms = 20 + random.below(250);
+        let (text, acked) = local(async {
+            let root = root(&server).await;
+            let session = match session_id.as_str() {
+                "" => fresh_session(&root),
+                id => {
+                    let mut request = root.session_request();
+                    request.get().set_id(id);
+                    request.send().pipeline.get_session()
+                }
+            };
+            let answer = session.info_request().send().promise.await.unwrap();
+            let info = answer.get().unwrap().get_session().unwrap();
+            session_id = info.get_id().unwrap().to_string().unwrap();
+            let mut producer = Producer::new();
+            let turn = begin(&session, &mut producer, 1_000);
+            add_message(&turn, &mut producer, &format!("a{round}"));
+            let writer = open_text(&turn, &mut producer, "p");
+            let mut request = turn.put_part_request();
+            producer.header(request.get().init_op());
+            let mut part = request.get().init_part().init_part();
+            part.set_id("tool");
+            part.init_tool().set_status(ToolStatus::Running);
+            request.send().promise.await.unwrap();
+            let (mut text, mut acked) = (String::new(), 0);
+            let stop = now_ms() + lives_ms;
+            let mut flushes = Vec::new();
+            while now_ms() < stop {
+                let word = format!("w{} ", random.below(100_000));
+                let mut request = writer.delta_request();
+                request.get().set_offset(text.len() as u64);
+                request.get().set_text(&word);
+                text.push_str(&word);
+                request.send().await.unwrap();
+                flushes.push(writer.flush_request().send().promise);
+                if flushes.len() >= 4 {
+                    let answer = flushes.remove(0).await.unwrap();
+                    acked = answer.get().unwrap().get_offset();
+                }
+            }
+            rustix::process::kill_process(
+                rustix::process::Pid::from_raw(server.pid() as i32).unwrap(),
+                rustix::process::Signal::KILL,
+            )
+            .unwrap();
+            for flush in flushes {
+                if let Ok(answer) = flush.await {
+                    acked = answer.get().unwrap().get_offset();
+                }
+            }
+            (text, acked)
+        });
+        server.kill_9();
+        let server = Server::start_in(dir.path(), &[], &[]);
+        local(async {
+            let mut request = root(&server).await.session_request();
+            request.get().set_id(&session_id);
+            let session = request.send().pipeline.get_session();
+            let ears = Rc::new(Ears::default());
+            let _feed = feed(&session, &ears, |_| {}).await.unwrap();
+            // However long it was down: at the start, or when the lease has run out.
+            let ends = round as usize + 1;
+            ears.heard(|lines| {
+                lines.iter().filter(|line| line.contains("Aborted")).count() == ends
+            })
+            .await;
+            let mut story = Story::new(session.clone());
+            assert_eq!(story.line("status").await, "idle");
+            let answer = {
+                let mut request = session.messages_request();
+                request.get().init_page().set_newest_first(true);
+                request.send().promise.await.unwrap()
+            };
+            let messages = answer.get().unwrap().get_messages().unwrap();
+            let body = messages.get(0).get_body().unwrap();
+            let kept = match body.get_parts().unwrap().get(0).which().unwrap() {
+                bowline::wire::message_capnp::part::Text(text) => {
+                    text.unwrap().to_string().unwrap()
+                }
+                _ => panic!("no text"),
+            };
+            assert!(kept.len() as u64 >= acked, "round {round}: {} of {acked}", kept.len());
+            assert!(text.starts_with(&kept), "round {round}: something else was kept");
+            let told = told(body);
+            assert!(
+                told.contains("error[Tool-execution-aborted]") && told.ends_with('!'),
+                "{told}"
+            );
+            assert!(messages.len() as usize >= shown_before, "nothing went");
+            shown_before = messages.len() as usize;
+        });
+        server.kill_9();
+    }
+    let verified = command(dir.path()).args(["verify", "--data"]).arg(dir.path()).output().unwrap();
+    let report = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(verified.status.success(), "{report}");
+}
+
+/// ST2: a tool that goes on keeps when it began and what it was given, where it says nothing new.
+#[test]
+fn a_tool_keeps_what_it_was_given() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("turn t1 u1\nsay t1 a1").await;
+        let begun = story.op(|op| {
+            let mut put = op.init_put_part();
+            put.set_turn_id("t1");
+            let mut part = put.init_part();
+            part.set_id("p1");
+            part.set_started_at_ms(77);
+            let mut tool = part.init_tool();
+            tool.set_name("bash");
+            tool.set_call_id("call");
+            tool.set_status(ToolStatus::Running);
+            tool.set_input(r#"{"command":"ls"}"#);
+            tool.set_metadata(r#"{"seen":1}"#);
+        });
+        assert_eq!(begun.await, "ok");
+        let failed = story.op(|op| {
+            let mut put = op.init_put_part();
+            put.set_turn_id("t1");
+            let mut part = put.init_part();
+            part.set_id("p1");
+            let mut tool = part.init_tool();
+            tool.set_status(ToolStatus::Error);
+            tool.set_output("no such file");
+        });
+        assert_eq!(failed.await, "ok");
+        let answer = session.messages_request().send().promise.await.unwrap();
+        let message = answer.get().unwrap().get_messages().unwrap().get(1);
+        let part = message.get_body().unwrap().get_parts().unwrap().get(0);
+        assert_eq!(part.get_started_at_ms(), 77);
+        let bowline::wire::message_capnp::part::Tool(tool) = part.which().unwrap() else {
+            panic!("no tool")
+        };
+        let tool = tool.unwrap();
+        assert_eq!(tool.get_input().unwrap(), r#"{"command":"ls"}"#);
+        assert_eq!(tool.get_metadata().unwrap(), r#"{"seen":1}"#);
+        assert_eq!(
+            (tool.get_name().unwrap(), tool.get_call_id().unwrap()),
+            ("bash".into(), "call".into())
+        );
+        assert_eq!(tool.get_output().unwrap(), "no such file");
+    });
+}
+
+/// U2, U3: what a turn did to files is stored with it, and the session's sums follow what is shown.
+#[test]
+fn what_a_turn_did_to_files_is_kept_with_it() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        for (turn, user, lines) in [("t1", "u1", 3), ("t2", "u2", 4)] {
+            story.tell(&format!("turn {turn} {user}")).await;
+            let ended = story.op(|op| {
+                let mut end = op.init_end_turn();
+                end.set_turn_id(turn);
+                end.set_state(TurnState::Completed);
+                let mut summary = end.reborrow().init_summary();
+                summary.set_additions(lines);
+                summary.set_files(1);
+                let mut diff = end.init_diffs(1).get(0);
+                diff.set_file("src/x.rs");
+                diff.set_patch("@@ -1 +1 @@");
+                diff.set_rest(r#"{"before":"a"}"#);
+            });
+            assert_eq!(ended.await, "ok");
+        }
+        let mut request = session.diffs_request();
+        request.get().set_turn_id("t1");
+        let answer = request.send().promise.await.unwrap();
+        let diffs = answer.get().unwrap().get_diffs().unwrap();
+        assert_eq!((diffs.len(), diffs.get(0).get_file().unwrap()), (1, "src/x.rs".into()));
+        assert_eq!(diffs.get(0).get_rest().unwrap(), r#"{"before":"a"}"#);
+        let additions = async || {
+            let answer = session.info_request().send().promise.await.unwrap();
+            let info = answer.get().unwrap().get_session().unwrap();
+            info.get_summary().unwrap().get_additions()
+        };
+        assert_eq!(additions().await, 7);
+        story.tell("undo").await;
+        assert_eq!(additions().await, 3);
+        story.tell("redo").await;
+        assert_eq!(additions().await, 7);
+        let mut request = session.diffs_request();
+        request.get().set_turn_id("t9");
+        let error = request.send().promise.await.err().unwrap();
+        assert_eq!(code(&error), "turn-not-found");
+    });
+}

@@ -99,7 +99,6 @@ CREATE TABLE turns (
   began_at_ms INTEGER NOT NULL,
   ended_at_ms INTEGER,
   reason      TEXT    NOT NULL DEFAULT '',
-  retry       BLOB,                         -- postcard; none unless it waits
   retry_at    INTEGER NOT NULL DEFAULT 0,   -- cursor of the op that last said so
   additions   INTEGER NOT NULL DEFAULT 0,
   deletions   INTEGER NOT NULL DEFAULT 0,
@@ -110,11 +109,13 @@ CREATE TABLE turns (
 ) STRICT;
 CREATE INDEX turns_under_way ON turns (session, state, cursor) WHERE state IN (0, 1);
 CREATE INDEX turns_by_grant ON turns (granted) WHERE state IN (0, 1);
--- When a running turn is given up. Not a projection: leases move without ops.
+-- When a running turn is given up, and what it waits for. Not a projection: leases move without ops, and
+-- whatever is heard of a turn says that it waits no more.
 CREATE TABLE turn_leases (
   session  INTEGER NOT NULL REFERENCES sessions(log),
   turn     INTEGER NOT NULL,
   until_ms INTEGER NOT NULL,
+  retry    BLOB,                            -- postcard; none unless it waits
   PRIMARY KEY (session, turn)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX turn_leases_due ON turn_leases (until_ms);
