@@ -415,6 +415,7 @@ pub fn header(producer: &mut Producer, mut op: op_header::Builder<'_>) {
     op.set_producer_epoch(1);
     op.set_seq(producer.next);
     op.set_op_id(&producer.op_id(producer.next));
+    op.set_acked_through(producer.acked_through);
     producer.next += 1;
 }
 

@@ -163,3 +163,37 @@ fn what_is_no_document_is_said_to_be_none() {
         assert!(errors.contains(says), "{args:?}: {errors}");
     }
 }
+
+/// Killed in the middle, an import goes on where it was: everything is there once.
+#[test]
+fn an_import_that_was_killed_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, database) = (dir.path().join("data"), dir.path().join("opencode.db"));
+    let shape = Shape { projects: 2, sessions: 12, messages_per_session: 150, seed: 5 };
+    write_database(&database, shape);
+    let mut random = Random::told();
+    let mut cut = 0;
+    for _ in 0..6 {
+        let mut child = command(&data)
+            .args(["import", "--json", "opencode"])
+            .arg(&database)
+            .arg("--data")
+            .arg(&data)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(60 + random.below(250)));
+        cut += u32::from(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert!(cut > 0, "none was cut short");
+    let last = import(&data, &["opencode", database.to_str().unwrap()]);
+    let of = |name: &str| last[name].as_u64().unwrap();
+    assert_eq!(of("messagesAdded") + of("messagesSame"), 1_800, "{last}");
+    assert_eq!(of("sessionsCreated") + of("sessionsFound"), 12, "{last}");
+    assert_eq!(of("messagesChanged"), 0, "{last}");
+    let again = import(&data, &["opencode", database.to_str().unwrap()]);
+    assert_eq!(again["messagesSame"], 1_800, "{again}");
+    verified(&data);
+}
