@@ -160,11 +160,12 @@ interface Session extends(Grant.Object) {
   # this session's log that it did. All in one transaction, whatever happens.
   #
   # Needs `append` and `read`. Safe to repeat. Fails with: `session-exists`, `message-not-found`, `id-malformed`,
-  # `title-too-long`, `not-permitted` (an object that may see only its own messages).
+  # `title-too-long`, `not-permitted` (an object that may see only its own messages), `session-busy` (a turn
+  # that runs would be copied; leave before it).
 
   children @23 (page :Bowline.Page) -> (sessions :List(SessionInfo), end :Bowline.PageEnd);
-  # Sessions whose parent this one is, in the order they were made; `page.after` is a session's `cursor`.
-  # Needs `read`. Safe to repeat.
+  # Sessions whose parent this one is, in the order they were made; `page.after` is a session's `cursor`. They
+  # tell what was handed to whom. Needs `delegate`. Safe to repeat.
 
   context @24 (page :Bowline.Page) -> (messages :List(Message.Message), end :Bowline.PageEnd);
   # What a model is to be shown: if the conversation was summed up, the message that asked for it, the summary,
@@ -229,11 +230,11 @@ interface PartWriter {
   # with it. Nothing is lost then: `Turn.partWriter` says where to go on.
 
   delta @0 (offset :UInt64, text :Text) -> stream;
-  # The text from this byte on. What is there already must be the same. The return says only that more may be
+  # The text from this byte on, at most 256 KiB. What is there already must be the same. The return says only that more may be
   # sent; `flush` says that it is on disk. Needs `turn`.
   #
   # The stream fails, with every later call on it, with: `delta-gap` (the text is not that long yet),
-  # `delta-conflict` (something else stands there), `content-too-large`, `turn-ended`, `part-closed`,
+  # `delta-conflict` (something else stands there), `content-too-large`, `op-too-large`, `turn-ended`, `part-closed`,
   # `part-not-found`, `revoked`, `overloaded`, `outcome-unknown`, `storage-failed`.
 
   flush @1 () -> (offset :UInt64);

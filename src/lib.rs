@@ -74,8 +74,8 @@
 //!    same transactions. It becomes an op when its part is closed: by its author, with the end of its turn, or by
 //!    the sweeper in [`upkeep`] when nothing was heard of the turn for as long as its lease.
 //! 10. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
-//!    the answer of step 5. A commit that reports an error is *unknown*: its callers hear so, the store
-//!    is opened again and settled, and the same repeat finds the truth.
+//!     the answer of step 5. A commit that reports an error is *unknown*: its callers hear so, the store
+//!     is opened again and settled, and the same repeat finds the truth.
 
 pub mod cli;
 pub mod clock;

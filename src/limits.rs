@@ -49,6 +49,9 @@ pub const CONTENT_BYTES_MAX: u64 = 256 << 20;
 pub const CONTENT_PIECE_BYTES: usize = 256 << 10;
 /// Bytes of one call on an upload.
 pub const UPLOAD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one piece of text as it is written.
+pub const DELTA_BYTES_MAX: usize = 1 << 20;
+const _: () = assert!(2 * WRITER_BATCH_BYTES <= DELTA_BYTES_MAX);
 /// How long an upload that nothing names is kept.
 pub const UPLOAD_KEPT_MS: u64 = DAY_MS;
 /// Messages that were left behind and are let go of in one step.

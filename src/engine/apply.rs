@@ -12,7 +12,7 @@ use super::queue::Refusal;
 use super::trail::Trail;
 use crate::limits::{
     DURABLE_SUBSCRIPTIONS_PER_LOG_MAX, DURABLE_SUBSCRIPTIONS_PER_SHARE_MAX, PRODUCERS_PER_LOG_MAX,
-    PRODUCERS_PER_SHARE_MAX, UPLOADS_STEP_MAX,
+    PRODUCERS_PER_SHARE_MAX, TURN_LEASE_MS_DEFAULT, UPLOADS_STEP_MAX,
 };
 use crate::model::audit::{self, AuditedOps, Entry};
 use crate::model::code::Code;
@@ -127,8 +127,8 @@ pub(super) fn run(
             authorise(tx, growing.grant, now_ms)?;
             let Growing { key, offset, text, .. } = growing;
             there(store::logs::get(tx, key.session)?)?;
-            let length = refused(grow::grow(tx, *key, *offset, text, now_ms))?;
-            Answer::Grew { length, session: key.session }
+            let grown = refused(grow::grow(tx, *key, *offset, text, now_ms))?;
+            Answer::Grew { length: grown.length, session: key.session, went_on: grown.went_on }
         }
         Command::Upload(uploading) => {
             authorise(tx, uploading.grant, now_ms)?;
@@ -206,7 +206,22 @@ fn end_due(tx: &Tx<'_>, now_ms: u64, trail: &mut Trail) -> Result<Answer, Failed
         let place = Place { log, cursor: state.head.next(), now_ms, granted, only_own: false };
         count += 1;
         let why = "nothing was heard of it for as long as its lease";
-        let Some(ended) = end_turn::abort(tx, place, turn, why)? else { continue };
+        // One that cannot be ended must not keep all others from their end.
+        let ended = tx.attempt(|| {
+            Ok::<_, StoreError>(match end_turn::abort(tx, place, turn, why) {
+                Ok(ended) => (Ok(ended), true),
+                Err(error) => (Err(error), false),
+            })
+        })?;
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, log = log.0, turn = turn.0, "a turn cannot be ended");
+                store::turns::set_lease(tx, log, turn, now_ms + TURN_LEASE_MS_DEFAULT)?;
+                continue;
+            }
+        };
+        let Some(ended) = ended else { continue };
         let granted = store::turns::at(tx, log, turn)?.map_or(granted, |turn| turn.granted);
         let mut written = AuditedOps::default();
         let first = Also { log, entry: ended.entry, granted };

@@ -295,6 +295,8 @@ pub(super) enum Answer {
     Grew {
         length: u64,
         session: LogId,
+        /// Whether the turn had waited.
+        went_on: bool,
     },
     Done(bool),
     Claimed(GrantId),
@@ -313,6 +315,14 @@ impl Answer {
     pub(super) fn length(self) -> Option<u64> {
         match self {
             Answer::Grew { length, .. } => Some(length),
+            _ => None,
+        }
+    }
+
+    /// The session of a turn that had waited and goes on.
+    pub(super) fn went_on(&self) -> Option<LogId> {
+        match self {
+            Answer::Grew { session, went_on: true, .. } => Some(*session),
             _ => None,
         }
     }

@@ -82,6 +82,7 @@ pub(super) fn run(
                     let grown: Vec<_> =
                         answers.iter().flatten().flat_map(Answer::grown).copied().collect();
                     live.changed(grown.iter().map(|(log, _)| *log));
+                    live.changed(answers.iter().flatten().filter_map(Answer::went_on));
                     answers.iter().for_each(|answer| tell_holders(answer, tower));
                     waiting
                         .iter()

@@ -4,6 +4,10 @@
 //! and back, whatever the server knows of it. What the rules act on is read out here, once, and the few
 //! changes the server makes itself are made here.
 
+mod copy;
+
+pub use copy::{ApartPart, Copied, Whole};
+
 use crate::model::ids::{MessageId, PartId};
 use crate::model::usage::Usage;
 use crate::wire::message_capnp::{self, message_body, part, tool};
@@ -296,13 +300,19 @@ impl Change<'_> {
             let started = part.reborrow().get_started_at_ms();
             part.set_started_at_ms(if started == 0 { at_ms } else { started });
             part.set_ended_at_ms(at_ms);
+            let beside = part.reborrow_as_reader().get_content()?.has_hash();
             let part::Tool(tool) = part.which()? else { return Ok(()) };
             let mut tool = tool?;
             tool.set_status(message_capnp::ToolStatus::Error);
-            let metadata = tool.reborrow_as_reader().get_metadata()?.to_str()?;
-            let metadata = interrupted_metadata(metadata);
+            let said = tool.reborrow_as_reader();
+            let silent = said.get_output()?.is_empty() && !beside;
+            // What it gave so far was acknowledged, and stays; then the reason stands beside it.
+            let reason = (!silent).then_some(why);
+            let metadata = interrupted_metadata(said.get_metadata()?.to_str()?, reason);
             tool.set_metadata(metadata.as_str());
-            tool.set_output(why);
+            if silent {
+                tool.set_output(why);
+            }
             Ok(())
         })
     }
@@ -325,12 +335,22 @@ impl Change<'_> {
                 if part.reborrow().get_started_at_ms() == 0 {
                     part.set_started_at_ms(before.get_started_at_ms());
                 }
-                let (part::Tool(tool), part::Tool(former)) = (part.which()?, before.which()?)
+                let (part::Tool(_), part::Tool(former)) =
+                    (part.reborrow_as_reader().which()?, before.which()?)
                 else {
                     return Ok(());
                 };
-                let (mut tool, former) = (tool?, former?);
-                keep_unsaid(&mut tool, former)
+                let former = former?;
+                if !brings_text(part.reborrow_as_reader())? {
+                    let mut text = part.reborrow();
+                    if before.get_content()?.has_hash() {
+                        text.set_content(before.get_content()?)?;
+                    } else if let part::Tool(tool) = text.which()? {
+                        tool?.set_output(former.get_output()?);
+                    }
+                }
+                let part::Tool(tool) = part.which()? else { return Ok(()) };
+                keep_unsaid(&mut tool?, former)
             })
         })
     }
@@ -355,8 +375,9 @@ fn keep_unsaid(tool: &mut tool::Builder<'_>, former: tool::Reader<'_>) -> Result
     Ok(())
 }
 
-/// A tool's metadata with the mark that it was interrupted; what is no object any more is left as it is.
-fn interrupted_metadata(metadata: &str) -> String {
+/// A tool's metadata with the mark that it was interrupted, and why if that stands nowhere else; what is no object
+/// any more is left as it is.
+fn interrupted_metadata(metadata: &str, reason: Option<&str>) -> String {
     let parsed = match metadata {
         "" => Ok(serde_json::Map::new()),
         text => serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text),
@@ -364,6 +385,9 @@ fn interrupted_metadata(metadata: &str) -> String {
     match parsed {
         Ok(mut fields) => {
             fields.insert("interrupted".to_owned(), true.into());
+            if let Some(reason) = reason {
+                fields.insert("reason".to_owned(), reason.into());
+            }
             serde_json::Value::Object(fields).to_string()
         }
         Err(_) => metadata.to_owned(),
@@ -471,12 +495,25 @@ pub fn parent_of(body: message_body::Reader<'_>) -> Result<String, Unreadable> {
 /// Where the tail begins that a message which asks for a summary keeps; none if it keeps none.
 pub fn tail_of(body: message_body::Reader<'_>) -> Result<Option<MessageId>, Unreadable> {
     for part in body.get_parts()? {
-        if let part::Compaction(compaction) = part.which()? {
-            let tail = compaction?.get_tail_start_id()?.to_str()?;
-            return Ok(MessageId::parse(tail).ok());
+        if let part::Compaction(_) = part.which()? {
+            return tail_of_part(part);
         }
     }
     Ok(None)
+}
+
+/// The same, of a part.
+pub fn tail_of_part(part: part::Reader<'_>) -> Result<Option<MessageId>, Unreadable> {
+    let part::Compaction(compaction) = part.which()? else { return Ok(None) };
+    Ok(MessageId::parse(compaction?.get_tail_start_id()?.to_str()?).ok())
+}
+
+/// Which tool a part is of, if it is.
+pub fn tool_name(part: part::Reader<'_>) -> Result<Option<String>, Unreadable> {
+    match part.which()? {
+        part::Tool(tool) => Ok(Some(tool?.get_name()?.to_str()?.to_owned())),
+        _ => Ok(None),
+    }
 }
 
 /// What kind of text streams into a part.
@@ -572,64 +609,6 @@ pub fn without_parts<'a>(
     to.set_summary(from.get_summary());
     to.set_rest(from.get_rest()?);
     Ok(to)
-}
-
-/// A message as it stands: what was said of it last, and its parts in order.
-pub struct Whole<'a> {
-    /// The op's content that put it.
-    pub base: &'a [u8],
-    /// What was said of it since, if something was.
-    pub info: Option<&'a [u8]>,
-    /// Parts that were put since, by their position; none where one was taken away.
-    pub parts: &'a [(u32, Option<Vec<u8>>)],
-}
-
-impl Whole<'_> {
-    /// Copies it under other ids, as the op that puts it. `rename` gives the new id of a message; a part's is
-    /// made from it.
-    pub fn copied(
-        &self,
-        id: &MessageId,
-        rename: impl Fn(&str) -> Option<String>,
-    ) -> Result<(Vec<u8>, MessageFacts), Unreadable> {
-        let base = Stored::new(self.base);
-        let info = self.info.map(Stored::new);
-        let mut message = Builder::new_default();
-        let mut to = message.init_root::<session_op::Builder<'_>>().init_put_message();
-        base.body(|body| {
-            match &info {
-                Some(info) => info.info(|info| without_parts(info, to.reborrow()).map(drop))?,
-                None => without_parts(body, to.reborrow()).map(drop)?,
-            }
-            to.set_id(id.as_str());
-            to.set_turn_id("");
-            let parent = to.reborrow_as_reader().get_parent_id()?.to_str()?.to_owned();
-            to.set_parent_id(rename(&parent).unwrap_or_default().as_str());
-            let kept = in_order(body.get_parts()?, self.parts);
-            let mut parts = to.reborrow().init_parts(kept.len() as u32);
-            for (at, (_, part)) in (0..).zip(kept) {
-                match part {
-                    InOrder::Base(part) => parts.set_with_caveats(at, part)?,
-                    InOrder::Put(bytes) => {
-                        Stored::new(bytes).part(|part| Ok(parts.set_with_caveats(at, part)?))?;
-                    }
-                }
-                let mut part = parts.reborrow().get(at);
-                part.set_id(PartId::made_in(id, at).as_str());
-                if let part::Compaction(compaction) = part.which()? {
-                    let mut compaction = compaction?;
-                    let tail = compaction.reborrow_as_reader().get_tail_start_id()?.to_str()?;
-                    let tail = rename(tail).unwrap_or_default();
-                    compaction.set_tail_start_id(tail.as_str());
-                }
-            }
-            Ok(())
-        })?;
-        let op = message.get_root_as_reader::<session_op::Reader<'_>>()?;
-        let sent = canonical::<session_op::Owned>(op, op.total_size()?.word_count)?;
-        let session_op::PutMessage(body) = op.which()? else { return Ok(Default::default()) };
-        Ok((only_segment(&sent).to_vec(), message_facts(body?)?))
-    }
 }
 
 /// A part of a message, from where it stands.

@@ -37,8 +37,10 @@ pub enum Archived {
 /// How far a list was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
-    /// When it was begun.
+    /// When something had last happened as it was begun.
     pub as_of_ms: u64,
+    /// The last op there was then.
+    pub position: u64,
     /// Where it goes on.
     pub updated_at_ms: u64,
     /// Among those of the same moment.
@@ -59,14 +61,16 @@ impl Coded for Malformed {
 }
 
 impl Token {
-    /// To begin with.
-    pub fn first(now_ms: u64) -> Self {
-        Self { as_of_ms: now_ms, updated_at_ms: u64::MAX, log: u64::MAX, second_round: false }
+    /// To begin with, seeing when something last happened. Moments never fall from one commit to the next, so
+    /// whatever moves from then on is at this one or later.
+    pub fn first(last_update_ms: u64, position: u64) -> Self {
+        let (updated_at_ms, log) = (u64::MAX, u64::MAX);
+        Self { as_of_ms: last_update_ms, position, updated_at_ms, log, second_round: false }
     }
 
     /// The round of what has moved since.
     pub fn second(self) -> Self {
-        Self { updated_at_ms: self.as_of_ms, log: u64::MAX, second_round: true, ..self }
+        Self { updated_at_ms: self.as_of_ms, log: 0, second_round: true, ..self }
     }
 
     /// Behind a session.
@@ -75,25 +79,27 @@ impl Token {
     }
 
     /// As it is handed out.
-    pub fn bytes(self) -> [u8; 25] {
-        let mut bytes = [0; 25];
-        let numbers = [self.as_of_ms, self.updated_at_ms, self.log];
+    pub fn bytes(self) -> [u8; 33] {
+        let mut bytes = [0; 33];
+        let numbers = [self.as_of_ms, self.position, self.updated_at_ms, self.log];
         for (to, number) in bytes.chunks_exact_mut(8).zip(numbers) {
             to.copy_from_slice(&number.to_le_bytes());
         }
-        bytes[24] = self.second_round.into();
+        bytes[32] = self.second_round.into();
         bytes
     }
 
     /// As it comes back.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let (numbers, [round @ (0 | 1)]) = bytes.split_at_checked(24).ok_or(Malformed)? else {
+        let (numbers, [round @ (0 | 1)]) = bytes.split_at_checked(32).ok_or(Malformed)? else {
             return Err(Malformed);
         };
         let mut numbers =
             numbers.chunks_exact(8).map(|at| at.try_into().map_or(0, u64::from_le_bytes));
         let mut next = || numbers.next().unwrap_or(0);
-        Ok(Self { as_of_ms: next(), updated_at_ms: next(), log: next(), second_round: *round == 1 })
+        let (as_of_ms, position) = (next(), next());
+        let (updated_at_ms, log) = (next(), next());
+        Ok(Self { as_of_ms, position, updated_at_ms, log, second_round: *round == 1 })
     }
 }
 
@@ -103,11 +109,11 @@ mod tests {
 
     #[test]
     fn tokens_come_back_as_they_were() {
-        let token = Token::first(5).behind(4, 3);
-        for token in [token, token.second(), Token::first(u64::MAX)] {
+        let token = Token::first(5, 9).behind(4, 3);
+        for token in [token, token.second(), Token::first(u64::MAX, 1)] {
             assert_eq!(Token::parse(&token.bytes()), Ok(token));
         }
-        for bad in [&[][..], &[0; 24], &[0; 26], &[2; 25]] {
+        for bad in [&[][..], &[0; 32], &[0; 34], &[2; 33]] {
             assert_eq!(Token::parse(bad), Err(Malformed));
         }
     }

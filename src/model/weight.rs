@@ -38,14 +38,16 @@ pub fn weigh(message: &MessageInfo) -> Result<Weight, Unreadable> {
         };
         let beside = part.get_content()?.get_bytes();
         match part.which()? {
-            part::Text(text) | part::Reasoning(text) => weight.chars += chars(text?) + beside,
+            part::Text(text) | part::Reasoning(text) => {
+                weight.chars = weight.chars.saturating_add(chars(text?)).saturating_add(beside)
+            }
             part::Tool(tool) => {
                 let tool = tool?;
                 weight.chars += chars(tool.get_input()?);
                 let compacted = tool.get_compacted_at_ms() > 0;
-                let output = chars(tool.get_output()?) + beside;
+                let output = chars(tool.get_output()?).saturating_add(beside);
                 if !compacted {
-                    weight.chars += output;
+                    weight.chars = weight.chars.saturating_add(output);
                 }
                 let done = tool.get_status()? == message_capnp::ToolStatus::Completed;
                 if done {
@@ -64,10 +66,9 @@ pub fn weigh(message: &MessageInfo) -> Result<Weight, Unreadable> {
             }
             part::StepFinish(step) => {
                 let usage = step?.get_usage()?;
-                let sum = usage.get_input()
-                    + usage.get_output()
-                    + usage.get_cache_read()
-                    + usage.get_cache_write();
+                let sum = [usage.get_output(), usage.get_cache_read(), usage.get_cache_write()]
+                    .into_iter()
+                    .fold(usage.get_input(), u64::saturating_add);
                 weight.told = if usage.get_total() > 0 { usage.get_total() } else { sum };
             }
             _ => {}

@@ -101,6 +101,8 @@ impl BeginTurn {
             return Err(Error::TooMany.into());
         }
         self.message.check(tx, place)?;
+        let left = CheckpointMade::of_left_behind(tx, place.later(1), &timeline)?;
+        // Checked; from here on it is written.
         let mut also = Vec::new();
         let (log, granted) = (place.log, place.granted);
         let left_behind = timeline.reverted.as_ref().map(|reverted| reverted.boundary.message);
@@ -115,7 +117,7 @@ impl BeginTurn {
         if state == State::Streaming {
             store::turns::set_lease(tx, log, place.cursor, self.lease.until_ms(place.now_ms))?;
         }
-        if let Some(left) = CheckpointMade::of_left_behind(tx, place.later(1), &timeline)? {
+        if let Some(left) = left {
             also.push(Also { log, entry: left.make(tx, place.later(1))?, granted });
         }
         let at = place.later(1 + also.len() as u64);

@@ -82,9 +82,7 @@ impl CheckpointMade {
     ) -> Result<Option<Self>, NotApplied> {
         let Some(path) = timeline.hidden() else { return Ok(None) };
         let after = timeline.left_behind();
-        if after.segments.len() > TIMELINE_SEGMENTS_MAX {
-            return Err(Error::TooWinding.into());
-        }
+        bounded(&after.segments)?;
         Self::automatic(tx, place, path, Some(after)).map(Some).map_err(Into::into)
     }
 
@@ -124,6 +122,14 @@ impl CheckpointMade {
     }
 }
 
+/// A path that is not too long to be kept.
+pub(super) fn bounded(path: &[Segment]) -> Result<(), Error> {
+    match path.len() {
+        length if length > TIMELINE_SEGMENTS_MAX => Err(Error::TooWinding),
+        _ => Ok(()),
+    }
+}
+
 /// The last message of a path.
 fn last_message(read: &Read<'_>, place: Place, path: &[Segment]) -> Result<String, StoreError> {
     for segment in path.iter().rev() {
@@ -150,6 +156,7 @@ impl MakeCheckpoint {
             store::sessions::timeline(tx, place.log)?.ok_or(found::Error::SessionNotFound)?;
         found::idle(tx, place.log)?;
         let path = timeline.closed(place.cursor);
+        bounded(&path)?;
         let message = last_message(tx, place, &path)?;
         let name = self.name.clone();
         let made = CheckpointMade { name, automatic: false, path, message, timeline: None };

@@ -6,7 +6,7 @@
 use super::put_part::{self, NewPart};
 use super::set_message::{MessageHead, MessageSet};
 use super::{Also, Cut, Effect, Entry, Kind, MessagePut, NotApplied, Place, encoded, found};
-use crate::limits::LEASES_STEP_MAX;
+use crate::limits::{LEASES_STEP_MAX, PARTS_PUT_MAX};
 use crate::model::content::{Leaving, Stored};
 use crate::model::ids::{Cursor, LogId, MessageId, TurnId};
 use crate::model::infos::Role;
@@ -193,8 +193,13 @@ impl EndTurn {
         if standing.turn != turn.cursor {
             return Err(found::Error::OtherTurn(message, turn.id).into());
         }
+        let mut new = 0;
         for part in &self.parts {
-            part.check(tx, place, &message, Some(&turn))?;
+            let goes = part.check(tx, place, &message, Some(&turn))?;
+            if goes.is_new() && goes.position() + new > PARTS_PUT_MAX {
+                return Err(put_part::Error::TooMany.into());
+            }
+            new += u32::from(goes.is_new());
         }
         // Checked; from here on it is written.
         let mut saying = Saying { tx, place, also: Vec::new() };
@@ -202,8 +207,10 @@ impl EndTurn {
             let goes = match part.check(tx, place, &message, Some(&turn)) {
                 Ok(goes) => goes,
                 Err(NotApplied::Store(error)) => return Err(error.into()),
-                // The same part twice: the first one counts.
-                Err(NotApplied::Refused(_)) => continue,
+                // Nothing can be refused that was not before: they have ids of their own.
+                Err(NotApplied::Refused(refused)) => {
+                    return Err(StoreError::Other(format!("a part: {}", refused.text)).into());
+                }
             };
             let entry = part.put(tx, saying.next(), goes, None)?;
             saying.say(entry);

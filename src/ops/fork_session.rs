@@ -5,9 +5,10 @@
 
 use super::create_session::CreateSession;
 use super::found::{self, odd};
-use super::put_message::MessagePut;
-use super::{Also, Effect, Fill, Kind, NotApplied, NotOwn, Place, entry};
-use crate::model::content::Whole;
+use super::put_message::{MessagePut, PutMessage};
+use super::put_part::{PartHead, PartPut};
+use super::{Also, Effect, Entry, Fill, Kind, NotApplied, NotOwn, Place, entry};
+use crate::model::content::{MessageFacts, Whole};
 use crate::model::ids::{Cursor, LogId, MessageId, OpId, SessionId};
 use crate::model::infos::SessionKey;
 use crate::model::ledger::Made;
@@ -64,6 +65,13 @@ impl ForkSession {
                 }
             }
         }
+        // A copy of something that is still being said would never be finished.
+        for message in store::turns::messages_under_way(tx, place.log)? {
+            let at = store::messages::cursor_of(tx, place.log, &message)?;
+            if at.is_some_and(|at| shown_of(&segments, at).is_some()) {
+                return Err(found::Error::Busy.into());
+            }
+        }
         let title = self.title.clone().unwrap_or_else(|| fork_title(&info.title));
         let project = store::logs::get(tx, place.log)?.project.unwrap_or(place.log);
         let details = Details {
@@ -85,7 +93,7 @@ impl ForkSession {
         }
         let forked_from = ForkedFrom {
             session: self.source.clone(),
-            cursor: info.head,
+            cursor: Cursor(place.cursor.0 - 1),
             message: last.map(|(_, id)| id),
         };
         let cursor = store::logs::get(tx, project)?.head.next();
@@ -108,11 +116,14 @@ struct Copying {
     op: OpId,
     after: std::cell::Cell<u64>,
     ready: std::cell::RefCell<VecDeque<store::messages::StoredMessage>>,
+    /// Parts of a message that is too large for one op, to be put one by one.
+    parts: std::cell::RefCell<VecDeque<Entry<'static>>>,
 }
 
 impl Copying {
     fn new(source: LogId, segments: Vec<Segment>, op: OpId) -> Self {
-        Self { source, segments, op, after: Default::default(), ready: Default::default() }
+        let (after, ready, parts) = Default::default();
+        Self { source, segments, op, after, ready, parts }
     }
 
     fn next(&self, tx: &Tx<'_>) -> Result<Option<store::messages::StoredMessage>, StoreError> {
@@ -133,6 +144,11 @@ fn copying_next(
     tx: &Tx<'_>,
     place: Place,
 ) -> Result<Option<super::Entry<'static>>, StoreError> {
+    if let Some(part) = copying.parts.borrow_mut().pop_front() {
+        // Decided with its message, and made to follow where it stands.
+        PartPut::read(&part.payload).map_err(unreadable)?.project(tx, place)?;
+        return Ok(Some(part));
+    }
     let Some(message) = copying.next(tx)? else { return Ok(None) };
     let (source, op) = (copying.source, copying.op);
     let limit = shown_of(&copying.segments, message.cursor).unwrap_or(u32::MAX);
@@ -157,9 +173,24 @@ fn copying_next(
         Some(MessageId::copied_by(op, original.as_str()).as_str().to_owned())
     };
     let whole = Whole { base, info: message.info.as_deref(), parts: &parts };
-    let (content, facts) = whole.copied(&id, known).map_err(odd)?;
+    let copied = whole.copied(&id, known).map_err(odd)?;
     let role = store::messages::standing(tx, source, &message.id)?
         .map_or(crate::model::infos::Role::User, |standing| standing.role);
-    let put = super::put_message::PutMessage::of_copy(id, role, facts, &content);
-    put.put_in(tx, place, Cursor(0)).map(Some)
+    if !copied.is_large() {
+        let put = PutMessage::of_copy(id, role, copied.facts, &copied.content);
+        return put.put_in(tx, place, Cursor(0)).map(Some);
+    }
+    let (content, parts) = copied.apart().map_err(odd)?;
+    for (position, (part, facts, content)) in (1..).zip(parts) {
+        let (message, cursor, open, added) = (id.clone(), place.cursor, false, None);
+        let head = PartHead { message, cursor, role, position, id: part, facts, open, added };
+        let put = PartPut { head, content: content.into() };
+        copying.parts.borrow_mut().push_back(put.entry(None)?);
+    }
+    let facts = MessageFacts { summing_up: copied.facts.summing_up, ..MessageFacts::default() };
+    PutMessage::of_copy(id, role, facts, &content).put_in(tx, place, Cursor(0)).map(Some)
+}
+
+fn unreadable(error: postcard::Error) -> StoreError {
+    StoreError::Corrupt(format!("a part that was just written: {error}"))
 }

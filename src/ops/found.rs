@@ -260,21 +260,20 @@ pub(super) fn usage_of_message(
     session: LogId,
     message: Cursor,
 ) -> Result<Usage, StoreError> {
-    let (put, _) = store::parts::of_message(read, session, message, 0, usize::MAX)?;
-    let mut sum = Usage::default();
+    let (mut sum, mut put) = (Usage::default(), std::collections::HashSet::new());
+    store::parts::each(read, session, message, |part| {
+        put.insert(part.position);
+        sum = sum.plus(usage_of(from_put(part)?.as_ref()));
+        Ok(())
+    })?;
     // What a plain message came with has cost nothing.
     let stored = store::messages::at(read, session, message)?;
     if stored.is_some_and(|stored| stored.version > 1)
         && let Some(base) = Base::read(read, session, message)?
     {
-        for position in 1..=base.count()? {
-            if put.iter().all(|part| part.position != position) {
-                sum = sum.plus(usage_of(base.part(|at, _| at == position)?.as_ref()));
-            }
+        for position in (1..=base.count()?).filter(|position| !put.contains(position)) {
+            sum = sum.plus(usage_of(base.part(|at, _| at == position)?.as_ref()));
         }
-    }
-    for part in put {
-        sum = sum.plus(usage_of(from_put(part)?.as_ref()));
     }
     Ok(sum)
 }

@@ -5,6 +5,7 @@
 
 use super::put_part::TEXT_BYTES_MAX;
 use super::{NotApplied, found};
+use crate::limits::DELTA_BYTES_MAX;
 use crate::model::code::{Code, Coded};
 use crate::model::turn::TurnEnded;
 use crate::store::streams::{Stream, StreamKey};
@@ -51,14 +52,22 @@ impl Coded for Error {
     }
 }
 
-/// Adds what is new of a piece; how long the text is then. With nothing it only tells that.
+/// What became of a piece.
+pub(crate) struct Grown {
+    /// How long the text is now.
+    pub(crate) length: u64,
+    /// Whether its turn had waited.
+    pub(crate) went_on: bool,
+}
+
+/// Adds what is new of a piece. With nothing it only tells how long the text is.
 pub(crate) fn grow(
     tx: &Tx<'_>,
     key: StreamKey,
     offset: u64,
     text: &str,
     now_ms: u64,
-) -> Result<u64, NotApplied> {
+) -> Result<Grown, NotApplied> {
     let Some(stream) = store::streams::get(tx, key)? else { return Err(closed(tx, key)?.into()) };
     let length = stream.bytes;
     if offset > length {
@@ -76,13 +85,15 @@ pub(crate) fn grow(
     if !fresh.is_empty() {
         store::streams::grow(tx, stream, fresh)?;
     }
-    if let Some(turn) = store::turns::at(tx, key.session, stream.turn)? {
+    let turn = store::turns::at(tx, key.session, stream.turn)?;
+    let went_on = turn.as_ref().is_some_and(|turn| turn.retry.is_some());
+    if let Some(turn) = turn {
         if turn.until_ms.is_some_and(|until| turn.lease.is_worth_renewing(until, now_ms)) {
             store::turns::set_lease(tx, key.session, turn.cursor, turn.lease.until_ms(now_ms))?;
         }
         found::went_on(tx, key.session, &turn)?;
     }
-    Ok(bytes)
+    Ok(Grown { length: bytes, went_on })
 }
 
 /// Why a text does not grow any more.
@@ -109,7 +120,9 @@ fn stands_there(
     offset: u64,
     bytes: &[u8],
 ) -> Result<bool, StoreError> {
-    let (begins, text) = store::streams::read(tx, stream.key, offset, usize::MAX)?;
+    // What is read begins with the piece this stands in.
+    let enough = bytes.len() + DELTA_BYTES_MAX;
+    let (begins, text) = store::streams::read(tx, stream.key, offset, enough)?;
     let skipped = usize::try_from(offset - begins).unwrap_or(usize::MAX);
     Ok(text.as_bytes().get(skipped..).is_some_and(|there| there.starts_with(bytes)))
 }

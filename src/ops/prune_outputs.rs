@@ -33,7 +33,7 @@ impl PruneOutputs {
             let content = Change { part: &part.content }.compacted(place.now_ms).map_err(odd)?;
             let facts = part.facts.clone();
             let new = NewPart { id: id.clone(), facts, brings_text: true, content };
-            changed.push((new, Goes::instead_of(message.clone(), standing.cursor, part)));
+            changed.push((new, Goes::instead_of(message.clone(), standing, part)));
         }
         let mut also = Vec::new();
         for ((part, goes), n) in changed.into_iter().zip(1..) {

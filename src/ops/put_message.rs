@@ -208,6 +208,8 @@ impl PutMessage {
             Said::Rich { turn, .. } => {
                 self.check(tx, place)?;
                 let turn = match turn {
+                    // Whoever may only touch what is its own has no turn.
+                    Some(_) if place.only_own => return Err(super::NotOwn.into()),
                     Some(id) => Some(found::running(tx, place.log, id)?),
                     None => None,
                 };

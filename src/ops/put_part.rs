@@ -6,8 +6,10 @@ use crate::limits::{CONTENT_BYTES_MAX, INLINE_TEXT_BYTES_MAX, PARTS_PUT_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::content::{Change, ContentRef, PartFacts, Stored, Text, ToolStatus};
 use crate::model::ids::{Cursor, MessageId, PartId, TurnId};
+use crate::model::infos::Role;
 use crate::model::ledger::Made;
 use crate::model::turn::Turn;
+use crate::store::messages::Standing;
 use crate::store::parts::StoredPart;
 use crate::store::streams::{Stream, StreamKey};
 use crate::store::{self, StoreError, Tx};
@@ -83,6 +85,8 @@ pub struct PartHead {
     pub message: MessageId,
     /// Where that was added.
     pub cursor: Cursor,
+    /// Who says it.
+    pub role: Role,
     /// Where in it the part stands.
     pub position: u32,
     /// Its id there.
@@ -110,7 +114,7 @@ impl<'a> PartPut<'a> {
         Ok(Self { head, content: content.into() })
     }
 
-    fn entry(&self, replaces: Option<Cursor>) -> Result<Entry<'static>, StoreError> {
+    pub(super) fn entry(&self, replaces: Option<Cursor>) -> Result<Entry<'static>, StoreError> {
         let room = Vec::with_capacity(self.content.len() + 128);
         let mut payload = postcard::to_extend(&self.head, room)
             .map_err(|error| StoreError::Other(format!("a part could not be encoded: {error}")))?;
@@ -156,14 +160,26 @@ impl<'a> PartPut<'a> {
 pub(super) struct Goes {
     message: MessageId,
     cursor: Cursor,
+    role: Role,
     position: u32,
     former: Option<FoundPart>,
 }
 
 impl Goes {
     /// In the place of one that is there.
-    pub(super) fn instead_of(message: MessageId, cursor: Cursor, former: FoundPart) -> Self {
-        Self { message, cursor, position: former.position, former: Some(former) }
+    pub(super) fn instead_of(message: MessageId, standing: Standing, former: FoundPart) -> Self {
+        let Standing { cursor, role, .. } = standing;
+        Self { message, cursor, role, position: former.position, former: Some(former) }
+    }
+
+    /// Whether nothing stands there yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.former.is_none()
+    }
+
+    /// Where.
+    pub(super) fn position(&self) -> u32 {
+        self.position
     }
 }
 
@@ -181,6 +197,9 @@ impl NewPart {
             && standing.turn != turn.cursor
         {
             return Err(found::Error::OtherTurn(message.clone(), turn.id.clone()).into());
+        }
+        if turn.is_none() {
+            found::not_under_way(tx, place.log, standing)?;
         }
         found::contents(tx, place.log, &self.facts.contents)?;
         let cursor = standing.cursor;
@@ -211,7 +230,7 @@ impl NewPart {
         if position > PARTS_PUT_MAX {
             return Err(Error::TooMany.into());
         }
-        Ok(Goes { message: message.clone(), cursor, position, former })
+        Ok(Goes { message: message.clone(), cursor, role: standing.role, position, former })
     }
 
     /// Puts it there, once it is checked. `place` is that of the op that says so.
@@ -222,7 +241,7 @@ impl NewPart {
         goes: Goes,
         opened_in: Option<Cursor>,
     ) -> Result<Entry<'static>, StoreError> {
-        let Goes { message, cursor, position, former } = goes;
+        let Goes { message, cursor, role, position, former } = goes;
         let key = StreamKey { session: place.log, message: cursor, position };
         let mut content = self.content.clone();
         if let Some(former) = &former
@@ -245,7 +264,7 @@ impl NewPart {
         }
         let (id, open) = (self.id.clone(), opened_in.is_some());
         let added = former.map(|former| former.added);
-        let head = PartHead { message, cursor, position, id, facts, open, added };
+        let head = PartHead { message, cursor, role, position, id, facts, open, added };
         let put = PartPut { head, content: content.into() };
         let replaces = put.replaces(tx, place)?;
         put.project(tx, place)?;
@@ -278,13 +297,11 @@ fn fold(
     let key = match store::contents::whole(tx, &content.hash)? {
         Some(key) => key,
         None => {
-            let mut coming = match store::contents::coming(tx, place.log, content)? {
-                Some(begun) => {
-                    store::contents::forget(tx, begun.key)?;
-                    store::contents::begin(tx, place.log, content, place.now_ms)?
-                }
-                None => store::contents::begin(tx, place.log, content, place.now_ms)?,
-            };
+            // Whatever somebody has begun to upload under this hash, this is what it is.
+            if let Some(begun) = store::contents::coming(tx, place.log, &content.hash)? {
+                store::contents::forget(tx, begun.key)?;
+            }
+            let mut coming = store::contents::begin(tx, place.log, content, place.now_ms)?;
             let mut piece_of = String::new();
             store::streams::each(tx, stream.key, |piece| {
                 piece_of.push_str(piece);
@@ -295,7 +312,7 @@ fn fold(
                 Ok(())
             })?;
             coming = store::contents::add(tx, coming, piece_of.as_bytes(), place.now_ms)?;
-            store::contents::settle(tx, coming)?
+            store::contents::settle(tx, coming, place.now_ms)?
         }
     };
     store::contents::name(tx, key, place.log, place.cursor)?;
@@ -323,12 +340,16 @@ pub(super) fn close(
     }
     let mut facts = Stored::new(&content).part(crate::model::content::part_facts).map_err(odd)?;
     facts.contents.extend(folded.filter(|folded| !facts.contents.contains(folded)));
-    let Some(message) = store::messages::id_at(tx, place.log, stored.message)? else {
-        return Ok(None);
+    let message = store::messages::id_at(tx, place.log, stored.message)?;
+    let standing = match &message {
+        Some(message) => store::messages::standing(tx, place.log, message)?,
+        None => None,
     };
+    let (Some(message), Some(standing)) = (message, standing) else { return Ok(None) };
+    let role = standing.role;
     let (cursor, position, id) = (stored.message, stored.position, stored.id);
     let (open, added) = (false, Some(stored.added));
-    let head = PartHead { message, cursor, position, id, facts, open, added };
+    let head = PartHead { message, cursor, role, position, id, facts, open, added };
     let put = PartPut { head, content: content.into() };
     put.project(tx, place)?;
     put.entry(Some(stored.at)).map(Some)

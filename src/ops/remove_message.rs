@@ -62,11 +62,9 @@ pub(super) fn gone(
     id: &MessageId,
     cursor: Cursor,
 ) -> Result<(Entry<'static>, Vec<Entry<'static>>), StoreError> {
-    let (put, _) = store::parts::of_message(tx, place.log, cursor, 0, usize::MAX)?;
     let mut parts = Vec::new();
-    for part in put.into_iter().filter(|part| part.content.is_some()) {
-        let (message, position, put_at) = (id.clone(), part.position, part.at);
-        let removed = PartRemoved { message, cursor, position, id: part.id, put_at };
+    for (position, part, put_at) in store::parts::names(tx, place.log, cursor)? {
+        let removed = PartRemoved { message: id.clone(), cursor, position, id: part, put_at };
         let said = encoded(Kind::RemovePart, 1, &removed)?;
         parts.push(Entry { replaces: removed.replaces(), ..said });
     }

@@ -3,7 +3,7 @@
 //! Nothing is taken away. What lies beyond the end is not shown, and comes back with it, until something new
 //! begins; then it is left behind, at a checkpoint.
 
-use super::checkpoint::CheckpointMade;
+use super::checkpoint::{CheckpointMade, bounded};
 use super::{Also, Effect, Kind, NotApplied, Place, entry, found};
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{Cursor, MessageId, PartId};
@@ -190,7 +190,10 @@ fn to_checkpoint(
 ) -> Result<Effect<'static>, NotApplied> {
     let checkpoint = store::checkpoints::named(tx, place.log, name)?
         .ok_or_else(|| NotApplied::from(Error::CheckpointNotFound(name.to_owned())))?;
-    let path = timeline.hidden().unwrap_or_else(|| timeline.closed(place.cursor));
+    // All of it: what is reverted, and what was said on top of that.
+    let path = timeline.unreverted().closed(place.cursor);
+    bounded(&path)?;
+    bounded(&checkpoint.path)?;
     // The op that goes back, and the one about what it leads away from.
     let goes_on = place.later(2).cursor;
     let next = Timeline::going_on(checkpoint.path, goes_on);

@@ -34,6 +34,9 @@ pub enum Error {
         /// How long it was said to be.
         bytes: u64,
     },
+    /// It was begun as something else.
+    #[error("an upload under this hash was begun with another length; it is let go of after a day")]
+    OtherLength,
     /// Something else came.
     #[error("what came does not have the hash it was said to have; it was let go of")]
     OtherHash,
@@ -44,7 +47,7 @@ impl Coded for Error {
         match self {
             Error::TooLarge { .. } => Code::ContentTooLarge,
             Error::Gap { .. } => Code::ContentGap,
-            Error::TooMuch { .. } | Error::OtherHash => Code::ContentMalformed,
+            Error::TooMuch { .. } | Error::OtherLength | Error::OtherHash => Code::ContentMalformed,
         }
     }
 }
@@ -65,10 +68,14 @@ pub(crate) fn upload(
     if store::sessions::id_of(tx, session)?.is_none() {
         return Err(found::Error::SessionNotFound.into());
     }
-    if store::contents::nameable(tx, session, content)?.is_some() {
+    if let Some(known) = store::contents::nameable(tx, session, content)? {
+        store::contents::touch(tx, known, now_ms)?;
         return Ok(content.bytes);
     }
-    let begun = store::contents::coming(tx, session, content)?;
+    let begun = store::contents::coming(tx, session, &content.hash)?;
+    if begun.is_some_and(|begun| begun.content.bytes != content.bytes) {
+        return Err(Error::OtherLength.into());
+    }
     let received = begun.map_or(0, |begun| begun.received);
     if offset > received {
         return Err(Error::Gap { received, offset }.into());
@@ -94,7 +101,7 @@ pub(crate) fn upload(
         store::contents::forget(tx, coming.key)?;
         return Ok(REFUSED);
     }
-    let key = store::contents::settle(tx, coming)?;
+    let key = store::contents::settle(tx, coming, now_ms)?;
     store::contents::uploaded(tx, key, session)?;
     Ok(content.bytes)
 }

@@ -1,7 +1,7 @@
 //! Questions about what was said in a session: pages of it, and what a model is to be shown.
 
 use super::{QueryError, Readers, Sight};
-use crate::limits::PAGE_BYTES_MAX;
+use crate::limits::{PAGE_BYTES_MAX, PARTS_MAX};
 use crate::model::content::{self, Change, Stored, Text, TextKind};
 use crate::model::context::{self, Limits, Output, Weighed};
 use crate::model::ids::{Cursor, LogId, MessageId, OpId, PartId};
@@ -65,10 +65,11 @@ pub(super) fn messages(
     let timeline = timeline(read, session)?;
     let segments = if reverted { timeline.segments.clone() } else { timeline.shown() };
     let found = store::messages::page(read, session, &segments, page)?;
-    told(read, session, &segments, found, page, sight)
+    told(read, session, &segments, found, page, sight, 0)
 }
 
-/// Messages as they are told, as far as they are.
+/// Messages as they are told, as far as they are. The first few may stand out of order, ahead of the others; they
+/// are always told, and the next page does not begin behind them.
 fn told(
     read: &Read<'_>,
     session: LogId,
@@ -76,18 +77,21 @@ fn told(
     found: Paged<StoredMessage>,
     page: Page,
     sight: Sight,
+    ahead: usize,
 ) -> Result<Paged<MessageInfo>, QueryError> {
     let mut teller = Teller::new(read, session)?;
     let mut items = Vec::with_capacity(found.items.len());
     let mut last = page.after();
     let (mut more, mut next, mut bytes) = (found.more, found.next, 0);
-    for message in found.items {
+    for (at, message) in found.items.into_iter().enumerate() {
         // What was put into it since, and who wrote it, may take up more than what was written first.
-        if bytes >= PAGE_BYTES_MAX {
+        if bytes >= PAGE_BYTES_MAX && at > ahead {
             (next, more) = (last, true);
             break;
         }
-        last = message.cursor;
+        if at >= ahead {
+            last = message.cursor;
+        }
         let beyond = sight.view.is_some_and(|view| !view.shows(message.cursor));
         // In order, everything behind it is beyond, too.
         more &= page.newest_first() || !beyond;
@@ -215,7 +219,16 @@ fn summed(
         let tail = match store::messages::at(read, session, asked)? {
             Some(asked) => {
                 let body = Stored::new(MessagePut::of_payload(asked.version, &asked.payload)?);
-                body.body(content::tail_of).map_err(odd)?
+                let mut tail = body.body(content::tail_of).map_err(odd)?;
+                // The part that says so may have been put later.
+                store::parts::each(read, session, asked.cursor, |part| {
+                    if let Some(part) = &part.content {
+                        let said = Stored::new(part).part(content::tail_of_part).map_err(odd)?;
+                        tail = said.or(tail.take());
+                    }
+                    Ok(())
+                })?;
+                tail
             }
             None => None,
         };
@@ -239,23 +252,25 @@ fn context(
     let page = Page::new(page.after().0, page.limit(), false);
     let Some(Summed { asked, summary, tail }) = summed(read, session, &segments)? else {
         let found = store::messages::page(read, session, &segments, page)?;
-        return told(read, session, &segments, found, page, sight);
+        return told(read, session, &segments, found, page, sight, 0);
     };
     // Behind the summary come the kept tail and everything since; the first two are not told again.
     let rest = |segment: &Segment| Segment { from: segment.from.max(tail), ..*segment };
     let kept: Vec<Segment> = segments.iter().map(rest).collect();
     let mut found = store::messages::page(read, session, &kept, page)?;
     found.items.retain(|message| message.cursor != asked && message.cursor != summary);
+    let mut ahead = 0;
     if page.after().0 == 0 {
         let mut first = Vec::new();
         for cursor in [asked, summary] {
             first.extend(store::messages::at(read, session, cursor)?);
         }
         first.dedup_by_key(|message| message.cursor);
+        ahead = first.len();
         first.append(&mut found.items);
         found.items = first;
     }
-    told(read, session, &segments, found, page, sight)
+    told(read, session, &segments, found, page, sight, ahead)
 }
 
 fn plan(read: &Read<'_>, session: LogId, limits: &Limits) -> Result<Plan, QueryError> {
@@ -265,8 +280,15 @@ fn plan(read: &Read<'_>, session: LogId, limits: &Limits) -> Result<Plan, QueryE
     let mut outputs: Vec<(MessageId, PartId, Output)> = Vec::new();
     let (mut told, mut after, mut turns) = (0, 0, 0u32);
     loop {
-        let page = context(read, session, Page::new(after, 0, false), Sight::default())?;
-        for message in &page.items {
+        let mut page = context(read, session, Page::new(after, 0, false), Sight::default())?;
+        for message in &mut page.items {
+            // All of its parts, however many there are.
+            while message.parts_after > 0 {
+                let teller = Teller::new(read, session)?;
+                let (more, cut) = teller.parts(message.cursor, message.parts_after)?;
+                message.parts_after = if cut { more.last().map_or(0, |it| it.0) } else { 0 };
+                message.parts.extend(more);
+            }
             let weight = weight::weigh(message).map_err(odd)?;
             let is_user = message.role == Role::User;
             turns += u32::from(is_user);
@@ -300,7 +322,7 @@ fn plan(read: &Read<'_>, session: LogId, limits: &Limits) -> Result<Plan, QueryE
     let list: Vec<Output> = outputs.iter().map(|(_, _, output)| *output).collect();
     let (prunable, prunable_tokens) = context::prunable(&list);
     let used = match told {
-        0 => weighed.iter().map(|message| message.tokens).sum(),
+        0 => weighed.iter().fold(0, |sum: u64, message| sum.saturating_add(message.tokens)),
         told => told,
     };
     let tail = context::tail_start(limits, &weighed).map(Cursor);
@@ -309,8 +331,10 @@ fn plan(read: &Read<'_>, session: LogId, limits: &Limits) -> Result<Plan, QueryE
         used,
         overflow: context::overflows(limits, used),
         tail_start: ids.into_iter().find(|(at, _)| Some(*at) == tail).map(|(_, id)| id),
+        // As many as one op takes; the next plan has the rest.
         prunable: prunable
             .into_iter()
+            .take(PARTS_MAX as usize)
             .map(|at| (outputs[at].0.clone(), outputs[at].1.clone()))
             .collect(),
         prunable_tokens,
@@ -335,6 +359,8 @@ fn grown(
         let StreamKey { message, position, .. } = stream.key;
         let Some(part) = store::parts::at(read, session, message, position)? else { continue };
         let Some(message) = store::messages::id_at(read, session, message)? else { continue };
+        let standing = store::messages::standing(read, session, &message)?;
+        let of_tool = standing.is_some_and(|standing| standing.role == Role::Tool);
         let (begins, text) = store::streams::read(read, stream.key, from, PAGE_BYTES_MAX)?;
         let skipped = usize::try_from(from - begins).unwrap_or(usize::MAX);
         let (offset, text) = match text.get(skipped..) {
@@ -345,6 +371,8 @@ fn grown(
         let of = Stored::new(&content)
             .part(content::text_kind)
             .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        // Whatever a message of a tool says is what the tool gave.
+        let of = if of_tool { TextKind::Output } else { of };
         bytes += text.len();
         found.push(GrownText { key: stream.key, message, part: part.id, offset, text, of });
     }
@@ -396,14 +424,14 @@ impl Readers {
         .await
     }
 
-    /// An open part, and how long its text is.
+    /// An open part, how long its text is, and which tool it is of, if it is.
     pub async fn open_part(
         &self,
         session: LogId,
         turn: Cursor,
         message: MessageId,
         part: PartId,
-    ) -> Result<(StreamKey, u64), QueryError> {
+    ) -> Result<(StreamKey, u64, Option<String>), QueryError> {
         self.ask(move |read| {
             if let Some(turn) = store::turns::at(read, session, turn)? {
                 turn.running()?;
@@ -414,7 +442,11 @@ impl Readers {
                 .ok_or_else(|| QueryError::PartNotFound(message.clone(), part.clone()))?;
             let key = StreamKey { session, message: cursor, position: found.position };
             let stream = store::streams::get(read, key)?.filter(|stream| stream.turn == turn);
-            stream.map(|stream| (key, stream.bytes)).ok_or(QueryError::PartClosed)
+            let stream = stream.ok_or(QueryError::PartClosed)?;
+            let tool = Stored::new(&found.content.unwrap_or_default())
+                .part(content::tool_name)
+                .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+            Ok((key, stream.bytes, tool))
         })
         .await
     }

@@ -88,10 +88,17 @@ impl Readers {
         &self,
         project: Option<LogId>,
         filter: Filter,
-        token: Token,
+        token: Option<Token>,
         limit: u32,
     ) -> Result<(Vec<SessionInfo>, Option<Token>), QueryError> {
         self.ask(move |read| {
+            let token = match token {
+                Some(token) => token,
+                None => Token::first(
+                    store::sessions::last_update(read, project)?,
+                    store::ops::last_position(read)?,
+                ),
+            };
             let limit = Page::new(0, limit, false).limit().min(PAGE_ITEMS_MAX) as usize;
             let (mut token, mut sessions, mut bytes) = (token, Vec::new(), 0);
             loop {
@@ -212,8 +219,9 @@ impl Readers {
             if store::contents::nameable(read, session, content)?.is_some() {
                 return Ok(content.bytes);
             }
-            let coming = store::contents::coming(read, session, content)?;
-            Ok(coming.map_or(0, |coming| coming.received))
+            let coming = store::contents::coming(read, session, &content.hash)?;
+            let same = coming.filter(|coming| coming.content.bytes == content.bytes);
+            Ok(same.map_or(0, |coming| coming.received))
         })
         .await
     }

@@ -150,6 +150,8 @@ enum BadOp {
     ReasonTooLong { bytes: usize },
     #[error("{diffs} files are told of; the most accepted is {DIFFS_MAX}")]
     Diffs { diffs: u32 },
+    #[error("there are {changes} changes; the most accepted is {PARTS_MAX}")]
+    Changes { changes: u32 },
     #[error("there are {todos} things to do; the most accepted is {TODOS_MAX}")]
     Todos { todos: u32 },
 }

@@ -8,6 +8,7 @@ use super::error::to_wire;
 use super::scope::{Claim, Streamed};
 use crate::engine::{Growing, StreamKey, Submitted};
 use crate::limits::WRITER_BATCH_BYTES;
+use crate::model::code::{Code, Coded};
 use crate::model::rights::Right;
 use crate::wire::session_capnp::part_writer;
 use std::cell::RefCell;
@@ -33,6 +34,17 @@ struct Text {
     moved: Notify,
 }
 
+/// A piece that is longer than anybody says at a time.
+#[derive(Debug, thiserror::Error)]
+#[error("a piece of text is {0} bytes long; the most accepted is {WRITER_BATCH_BYTES}")]
+struct TooLong(usize);
+
+impl Coded for TooLong {
+    fn code(&self) -> Code {
+        Code::OpTooLarge
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// What waits to be handed over: from which byte on, the text, and its place among what is streamed.
@@ -49,6 +61,9 @@ impl Text {
     /// Takes a piece. One that follows right on what waits is joined with it.
     fn take(self: &Rc<Self>, offset: u64, text: &str) -> capnp::Result<()> {
         self.claim.require(Right::Turn)?;
+        if text.len() > WRITER_BATCH_BYTES {
+            return Err(to_wire(TooLong(text.len())));
+        }
         let mut state = self.state.borrow_mut();
         state.failed.clone().map_or(Ok(()), Err)?;
         let joined = match &mut state.pending {

@@ -116,9 +116,8 @@ impl project::Server for Project {
         let house = self.claim.require_read().await?;
         let asked = params.get()?;
         let limit = asked.get_limit();
-        let now_ms = house.clock.now_ms();
-        let (filter, token) = decode::list_sessions(asked.get_filter(), asked.get_token(), now_ms)
-            .map_err(to_wire)?;
+        let (filter, token) =
+            decode::list_sessions(asked.get_filter(), asked.get_token()).map_err(to_wire)?;
         drop(params);
         let asked = house.readers.list_sessions(Some(self.key.log), filter, token, limit);
         let (found, next) = self.claim.ask(asked).await?;

@@ -48,6 +48,14 @@ impl Session {
         Sight { own: self.claim.own_only(), view: None }
     }
 
+    /// Refuses whoever may only see what was written under its own grant: what is asked for tells of others.
+    fn sees_all(&self) -> capnp::Result<()> {
+        match self.claim.own_only() {
+            None => Ok(()),
+            Some(_) => Err(to_wire(Denied::OwnOnly)),
+        }
+    }
+
     /// Waits for its turn to have a page read, and for the changes that were sent before.
     async fn house_for_page(&self) -> capnp::Result<(Rc<House>, impl Sized + '_)> {
         let turn = self.claim.turn().await;
@@ -279,6 +287,7 @@ impl session::Server for Session {
         let (hash, offset, bytes_max) = decode::content_piece(params.get()).map_err(to_wire)?;
         drop(params);
         let (house, _turn) = self.house_for_page().await?;
+        self.sees_all()?;
         let asked = house.readers.content(self.key.log, hash, offset, bytes_max);
         let (data, bytes) = self.claim.ask(asked).await?;
         results.get().set_data(&data);
@@ -341,6 +350,7 @@ impl session::Server for Session {
         drop(params);
         self.claim.order().settled().await;
         let house = self.claim.require(Right::Turn)?;
+        self.sees_all()?;
         let found = self.claim.look_up(house.readers.turn(self.key.log, id)).await?;
         let claim = self.claim.derive().map_err(to_wire)?;
         results.get().set_turn(turn::client(claim, self.key.log, found.id, found.cursor));
@@ -355,6 +365,7 @@ impl session::Server for Session {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
         drop(params);
         let (house, _turn) = self.house_for_page().await?;
+        self.sees_all()?;
         let found = self.claim.ask(house.readers.turns(self.key.log, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
@@ -372,6 +383,7 @@ impl session::Server for Session {
     ) -> capnp::Result<()> {
         drop(params);
         let (house, _turn) = self.house_for_page().await?;
+        self.sees_all()?;
         let (cursor, found) = self.claim.ask(house.readers.todos(self.key.log)).await?;
         let mut results = results.get();
         results.set_cursor(cursor.0);
@@ -411,7 +423,9 @@ impl session::Server for Session {
     ) -> capnp::Result<()> {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
         drop(params);
-        let (house, _turn) = self.house_for_page().await?;
+        let _turn = self.claim.turn().await;
+        self.claim.order().settled().await;
+        let house = self.claim.require(Right::Delegate)?;
         let found = self.claim.ask(house.readers.children(self.key.log, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
@@ -450,9 +464,7 @@ impl session::Server for Session {
         let limits = decode::context_limits(limits).map_err(to_wire)?;
         drop(params);
         let (house, _turn) = self.house_for_page().await?;
-        if self.claim.own_only().is_some() {
-            return Err(to_wire(Denied::OwnOnly));
-        }
+        self.sees_all()?;
         let found = self.claim.ask(house.readers.plan(self.key.log, limits)).await?;
         encode::plan(&found, results.get().init_plan());
         Ok(())
@@ -466,6 +478,7 @@ impl session::Server for Session {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
         drop(params);
         let (house, _turn) = self.house_for_page().await?;
+        self.sees_all()?;
         let found = self.claim.ask(house.readers.checkpoints(self.key.log, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
@@ -485,6 +498,7 @@ impl session::Server for Session {
         let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
         drop(params);
         let (house, _turn) = self.house_for_page().await?;
+        self.sees_all()?;
         let found = self.claim.ask(house.readers.diffs(self.key.log, id, page)).await?;
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());

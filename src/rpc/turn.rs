@@ -91,7 +91,10 @@ impl turn::Server for Turn {
         self.claim.order().settled().await;
         let house = self.claim.require(Right::Turn)?;
         let asked = house.readers.open_part(self.session, self.cursor, message, part);
-        let (key, offset) = self.claim.look_up(asked).await?;
+        let (key, offset, tool) = self.claim.look_up(asked).await?;
+        if let Some(forbidden) = tool.and_then(|tool| self.claim.caveats().forbids_tool(&tool)) {
+            return Err(to_wire(forbidden));
+        }
         let claim = self.claim.derive().map_err(to_wire)?;
         let mut results = results.get();
         results.set_offset(offset);

@@ -83,15 +83,14 @@ pub fn name(
 pub fn coming(
     read: &Read<'_>,
     session: LogId,
-    content: ContentRef,
+    hash: &[u8; 32],
 ) -> Result<Option<Coming>, StoreError> {
     Ok(read
         .conn
-        .prepare_cached(
-            "SELECT id, received FROM contents WHERE session = ? AND hash = ? AND bytes = ?",
-        )?
-        .query_row((session.0, content.hash, sql_int(content.bytes)), |row| {
+        .prepare_cached("SELECT id, received, bytes FROM contents WHERE session = ? AND hash = ?")?
+        .query_row((session.0, hash), |row| {
             let received = from_sql_int(row.get(1)?);
+            let content = ContentRef { hash: *hash, bytes: from_sql_int(row.get(2)?) };
             Ok(Coming { key: ContentKey(row.get(0)?), content, received })
         })
         .optional()?)
@@ -140,10 +139,19 @@ pub fn hash(read: &Read<'_>, content: ContentKey) -> Result<[u8; 32], StoreError
     Ok(hasher.finalize().into())
 }
 
+/// Content is in use: it is kept for as long again, also if nothing names it yet.
+pub fn touch(tx: &Tx<'_>, content: ContentKey, now_ms: u64) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("UPDATE contents SET touched_at_ms = ? WHERE id = ?")?
+        .execute((sql_int(now_ms), content.0))?;
+    Ok(())
+}
+
 /// Content is whole. If it was there already, this copy of it goes.
-pub fn settle(tx: &Tx<'_>, coming: Coming) -> Result<ContentKey, StoreError> {
+pub fn settle(tx: &Tx<'_>, coming: Coming, now_ms: u64) -> Result<ContentKey, StoreError> {
     if let Some(known) = whole(tx, &coming.content.hash)? {
         forget(tx, coming.key)?;
+        touch(tx, known, now_ms)?;
         return Ok(known);
     }
     tx.conn

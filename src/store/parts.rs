@@ -33,7 +33,8 @@ pub fn put(tx: &Tx<'_>, session: LogId, part: &StoredPart) -> Result<(), StoreEr
             "INSERT INTO parts (session, message, position, id, status, added, at, content)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?)
              ON CONFLICT (session, message, position) DO UPDATE
-             SET id = excluded.id, status = excluded.status, at = excluded.at, content = excluded.content",
+             SET id = excluded.id, status = excluded.status, added = excluded.added, at = excluded.at,
+                 content = excluded.content",
         )?
         .execute((
             session.0,
@@ -130,6 +131,44 @@ pub fn of_message(
     Ok((found, false))
 }
 
+/// Where parts that were put into a message stand, their ids, and where they were last put; without those that
+/// were taken away.
+pub fn names(
+    read: &Read<'_>,
+    session: LogId,
+    message: Cursor,
+) -> Result<Vec<(u32, PartId, Cursor)>, StoreError> {
+    let mut query = read.conn.prepare_cached(
+        "SELECT position, id, at FROM parts WHERE session = ? AND message = ? AND content IS NOT NULL
+         ORDER BY position",
+    )?;
+    let mut rows = query.query((session.0, sql_int(message.0)))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+        let id = PartId::parse(id).map_err(|error| StoreError::odd("parts", error))?;
+        found.push((row.get(0)?, id, Cursor(from_sql_int(row.get(2)?))));
+    }
+    Ok(found)
+}
+
+/// Hands every part that was put into a message to `take`, one at a time.
+pub fn each(
+    read: &Read<'_>,
+    session: LogId,
+    message: Cursor,
+    mut take: impl FnMut(StoredPart) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut query = read.conn.prepare_cached(&format!(
+        "{COLUMNS} WHERE session = ? AND message = ? ORDER BY position"
+    ))?;
+    let mut rows = query.query((session.0, sql_int(message.0)))?;
+    while let Some(row) = rows.next()? {
+        take(from_row(row)?)?;
+    }
+    Ok(())
+}
+
 /// Tools of a turn's messages that are under way.
 pub fn under_way(
     read: &Read<'_>,
@@ -138,8 +177,9 @@ pub fn under_way(
 ) -> Result<Vec<StoredPart>, StoreError> {
     let mut query = read.conn.prepare_cached(
         "SELECT parts.message, position, parts.id, status, added, at, content
-         FROM messages JOIN parts ON parts.session = messages.session AND parts.message = messages.cursor
-         WHERE messages.session = ? AND messages.turn = ? AND status IN (1, 2)
+         FROM parts INDEXED BY parts_under_way CROSS JOIN messages
+           ON messages.session = parts.session AND messages.cursor = parts.message
+         WHERE parts.session = ? AND messages.turn = ? AND status IN (1, 2)
          ORDER BY parts.message, position",
     )?;
     let mut rows = query.query((session.0, sql_int(turn.0)))?;

@@ -303,13 +303,32 @@ pub fn page(
         false => (">=", "ASC"),
         true => ("<=", "DESC"),
     };
+    let which = match parent {
+        None => "sessions.project = ?1",
+        Some(_) => "sessions.parent = ?4 AND sessions.project = ?1",
+    };
     let mut query = read.conn.prepare_cached(&format!(
-        "{QUERY} WHERE sessions.project = ?1 AND sessions.cursor {compared} ?2
-         AND (?4 IS NULL OR sessions.parent = ?4) ORDER BY sessions.cursor {order} LIMIT ?3"
+        "{QUERY} WHERE {which} AND sessions.cursor {compared} ?2 AND (?4 IS NULL OR 1)
+         ORDER BY sessions.cursor {order} LIMIT ?3"
     ))?;
     let parent = parent.map(|parent| parent.0);
     let mut rows = query.query((project.0, page.bound(), page.limit() + 1, parent))?;
     super::paged(&mut rows, page, from_row, |info| (info.cursor, info.bytes()))
+}
+
+/// When something last happened in any session, of a project or of all.
+pub fn last_update(read: &Read<'_>, project: Option<LogId>) -> Result<u64, StoreError> {
+    let last: Option<i64> = match project {
+        Some(project) => read
+            .conn
+            .prepare_cached("SELECT max(updated_at_ms) FROM logs WHERE project = ?")?
+            .query_row([project.0], |row| row.get(0))?,
+        None => read
+            .conn
+            .prepare_cached("SELECT max(updated_at_ms) FROM logs")?
+            .query_row([], |row| row.get(0))?,
+    };
+    Ok(from_sql_int(last.unwrap_or(0)))
 }
 
 /// Sessions a filter lets through, the one something happened in last first: those behind a place in that
@@ -332,7 +351,9 @@ pub fn list(
             "logs.updated_at_ms DESC, logs.id DESC",
         ),
         true => (
-            "(logs.updated_at_ms, logs.id) > (?2, ?3) AND logs.updated_at_ms > ?4",
+            "(logs.updated_at_ms, logs.id) > (?2, ?3) AND logs.updated_at_ms >= ?4 AND EXISTS
+               (SELECT 1 FROM ops WHERE ops.log = logs.id AND ops.cursor = logs.head
+                AND position > ?12)",
             "logs.updated_at_ms, logs.id",
         ),
     };
@@ -345,7 +366,7 @@ pub fn list(
          AND (NOT ?8 OR sessions.parent IS NULL)
          AND (?9 = '' OR instr(lower(sessions.title), lower(?9)) > 0)
          AND (?10 = 1 OR (sessions.archived_at_ms IS NOT NULL) = (?10 = 2))
-         ORDER BY {order} LIMIT ?11"
+         AND ?12 >= 0 ORDER BY {order} LIMIT ?11"
     ))?;
     let mut rows = query.query(params![
         project.map(|project| project.0),
@@ -359,6 +380,7 @@ pub fn list(
         filter.search,
         filter.archived as i64,
         limit,
+        sql_int(token.position),
     ])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {

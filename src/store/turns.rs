@@ -94,11 +94,22 @@ pub fn status(read: &Read<'_>, session: LogId) -> Result<Status, StoreError> {
 pub fn next_queued(read: &Read<'_>, session: LogId) -> Result<Option<Turn>, StoreError> {
     read.conn
         .prepare_cached(&format!(
-            "{QUERY} WHERE turns.session = ? AND state = 0 ORDER BY turns.cursor LIMIT 1"
+            "{QUERY} WHERE turns.session = ? AND state = 0 AND state IN (0, 1) ORDER BY state, turns.cursor LIMIT 1"
         ))?
         .query_row([session.0], |row| Ok(from_row(row)))
         .optional()?
         .transpose()
+}
+
+/// What the turns under way in a session answer.
+pub fn messages_under_way(read: &Read<'_>, session: LogId) -> Result<Vec<MessageId>, StoreError> {
+    let mut query = read
+        .conn
+        .prepare_cached("SELECT message FROM turns WHERE session = ? AND state IN (0, 1)")?;
+    let found = query.query_map([session.0], |row| row.get::<_, String>(0))?;
+    found
+        .map(|id| MessageId::parse(&id?).map_err(|error| StoreError::odd("turns", error)))
+        .collect()
 }
 
 /// Turns under way that were begun under a grant, with their sessions.
@@ -202,7 +213,12 @@ pub fn count(
     let usage = read_usage(found)?.plus(more).minus(less);
     tx.conn
         .prepare_cached("UPDATE turns SET usage = ? WHERE session = ? AND cursor = ?")?
-        .execute((super::encoded(&usage)?, session.0, sql_int(turn.0)))?;
+        .execute((
+            // As if nothing had ever been counted: it must not matter how zero was reached.
+            (usage != Usage::default()).then(|| super::encoded(&usage)).transpose()?,
+            session.0,
+            sql_int(turn.0),
+        ))?;
     Ok(())
 }
 
@@ -231,8 +247,10 @@ pub fn summary(
         .conn
         .prepare_cached(
             "SELECT coalesce(sum(additions), 0), coalesce(sum(deletions), 0), coalesce(sum(files), 0)
-             FROM turns JOIN messages ON messages.session = turns.session AND messages.id = turns.message
-             WHERE turns.session = ? AND messages.cursor >= ? AND messages.cursor < ?",
+             FROM turns INDEXED BY turns_with_files CROSS JOIN messages
+             ON messages.session = turns.session AND messages.id = turns.message
+             WHERE turns.session = ? AND additions + deletions + files > 0
+               AND messages.cursor >= ? AND messages.cursor < ?",
         )?
         .query_row((session.0, sql_int(from.0), sql_int(to.0)), |row| {
             Ok(Summary {

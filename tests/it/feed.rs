@@ -31,7 +31,7 @@ pub struct Ears {
 }
 
 impl Ears {
-    async fn hear(&self, lines: Vec<(String, Option<u64>)>) -> capnp::Result<()> {
+    pub async fn hear(&self, lines: Vec<(String, Option<u64>)>) -> capnp::Result<()> {
         self.calls.set(self.calls.get() + 1);
         if self.failing.get() {
             return Err(capnp::Error::failed("on purpose".into()));

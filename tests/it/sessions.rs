@@ -581,3 +581,54 @@ fn long_texts_become_content_and_many_parts_are_told_in_pages() {
         assert_eq!(count, 7);
     });
 }
+
+/// A message that is more than one op can be is forked part by part, and is the same.
+#[test]
+fn a_message_too_large_for_one_op_is_forked_whole() {
+    let mut server = Server::start();
+    let data = server.data.clone();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("user u1 hello\nuser u2 more").await;
+        for n in 0..300 {
+            story.tell(&format!("text - u1 p{n} {n}{}", "y".repeat(6_000))).await;
+        }
+        let mut request = session.fork_request();
+        story.producer.header(request.get().init_op());
+        request.get().init_fork();
+        let answer = request.send().promise.await.unwrap();
+        let fork = answer.get().unwrap().get_session().unwrap();
+        let (mut texts, mut after) = (Vec::new(), 0);
+        let answer = fork.messages_request().send().promise.await.unwrap();
+        let messages = answer.get().unwrap().get_messages().unwrap();
+        let id = messages.get(0).get_id().unwrap().to_string().unwrap();
+        loop {
+            let mut request = fork.parts_request();
+            request.get().set_message_id(&id);
+            request.get().set_after(after);
+            let answer = request.send().promise.await.unwrap();
+            let answer = answer.get().unwrap();
+            for part in answer.get_parts().unwrap() {
+                match part.which().unwrap() {
+                    bowline::wire::message_capnp::part::Text(text) => {
+                        texts.push(text.unwrap().to_string().unwrap());
+                    }
+                    _ => panic!("no text"),
+                }
+            }
+            after = answer.get_parts_after();
+            if after == 0 {
+                break;
+            }
+        }
+        assert_eq!(texts.len(), 301);
+        assert_eq!((texts[0].as_str(), &texts[300][..5]), ("hello", "299yy"));
+        let mut theirs = Story::new(fork);
+        assert!(theirs.line("show").await.ends_with(":more"));
+    });
+    server.signal(rustix::process::Signal::TERM);
+    server.ended();
+    let verified = command(&data).args(["verify", "--data"]).arg(&data).output().unwrap();
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+}

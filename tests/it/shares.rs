@@ -6,7 +6,7 @@ use crate::grants::{all, as_object, attenuate, made, only, save};
 use crate::support::*;
 use bowline::wire::feed_capnp::{subscription, wish};
 use bowline::wire::grant_capnp::Right;
-use bowline::wire::message_capnp::{Role, part};
+use bowline::wire::message_capnp::{self, Role, part};
 use bowline::wire::session_capnp::{session, session_op, share, share_draft, share_info};
 use std::rc::Rc;
 
@@ -544,4 +544,92 @@ fn guests_take_only_so_many_places_and_an_op_publishes_once() {
         request.get().set_id("other");
         put(&request.send().pipeline.get_session(), &mut Producer::new(), &["m"]).await;
     });
+}
+
+/// What a share hides is hidden in its feed as in its pages, whatever kind of part it is and whoever says it.
+#[test]
+fn a_feed_through_a_share_hides_what_its_pages_hide() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        let (share, _, _) = publish(&session, &mut producer, |_| {}).await.unwrap();
+        let ears = Rc::new(Ears::default());
+        let secrets = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let _feed = {
+            let mut request = share.feed_request();
+            request.get().init_wish().set_texts(true);
+            request.get().set_sink(capnp_rpc::new_client(Listening(secrets.clone(), ears.clone())));
+            request.send().promise.await.unwrap()
+        };
+        let mut request = producer.batch(&session, &["x"; 7]);
+        let mut ops = request.get().get_ops().unwrap();
+        let roles = [message_capnp::Role::Assistant, message_capnp::Role::Tool];
+        for (at, role) in (0..).zip(roles) {
+            let mut body = ops.reborrow().get(at).init_put_message();
+            body.set_id(["said", "gave"][at as usize]);
+            body.set_role(role);
+        }
+        fn put<'a>(
+            ops: &'a mut capnp::struct_list::Builder<
+                '_,
+                bowline::wire::session_capnp::session_op::Owned,
+            >,
+            at: u32,
+            message: &str,
+        ) -> part::Builder<'a> {
+            let mut put = ops.reborrow().get(at).init_put_part();
+            put.set_message_id(message);
+            put.init_part()
+        }
+        put(&mut ops, 2, "said")
+            .set_json(r#"{"type":"tool","tool":"t","state":{"output":"SECRET"}}"#);
+        put(&mut ops, 3, "said").set_reasoning("SECRET");
+        let mut tool = put(&mut ops, 4, "said").init_tool();
+        tool.set_status(message_capnp::ToolStatus::Completed);
+        tool.set_output("SECRET");
+        tool.set_metadata(r#"{"x":"SECRET"}"#);
+        put(&mut ops, 5, "gave").set_text("SECRET");
+        let mut last = put(&mut ops, 6, "said");
+        last.set_rest(r#"{"x":"SECRET"}"#);
+        last.set_text("shown");
+        request.send().promise.await.unwrap();
+        ears.heard(|lines| lines.iter().any(|line| line == "shown")).await;
+        for told in secrets.borrow().iter() {
+            assert!(!told.contains("SECRET"), "{told}");
+        }
+        let answer = share.read_request().send().promise.await.unwrap();
+        for message in answer.get().unwrap().get_messages().unwrap() {
+            let told = format!("{:?}", message.get_body().unwrap());
+            assert!(!told.contains("SECRET"), "{told}");
+        }
+    });
+}
+
+/// A sink that keeps everything it is told, as text.
+struct Listening(Rc<std::cell::RefCell<Vec<String>>>, Rc<Ears>);
+
+impl bowline::wire::feed_capnp::sink::Server for Listening {
+    async fn events(
+        self: Rc<Self>,
+        params: bowline::wire::feed_capnp::sink::EventsParams,
+        _: bowline::wire::feed_capnp::sink::EventsResults,
+    ) -> capnp::Result<()> {
+        for event in params.get()?.get_page()?.get_events()? {
+            let told = format!("{event:?}");
+            if told.contains("shown") {
+                self.1.hear(vec![("shown".into(), None)]).await?;
+            }
+            self.0.borrow_mut().push(told);
+        }
+        Ok(())
+    }
+
+    async fn caught_up(
+        self: Rc<Self>,
+        _: bowline::wire::feed_capnp::sink::CaughtUpParams,
+        _: bowline::wire::feed_capnp::sink::CaughtUpResults,
+    ) -> capnp::Result<()> {
+        Ok(())
+    }
 }

@@ -327,3 +327,65 @@ fn what_was_left_behind_goes_when_the_history_does() {
     let verified = command(&data).args(["verify", "--data"]).arg(&data).output().unwrap();
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
 }
+
+/// What was said on top of a revert can be reached, also if one goes elsewhere from there.
+#[test]
+fn going_elsewhere_while_something_is_reverted_loses_nothing() {
+    check(
+        "
+        turn t1 u1
+        finish t1 completed
+        checkpoint one
+        turn t2 u2
+        finish t2 completed
+        revert u2
+        user x on-top
+        show -> u1:u1 x:on-top
+        goto one
+        show -> u1:u1
+        goto @11
+        show -> u1:u1 u2:u2 x:on-top
+        ",
+    );
+}
+
+/// History is let go of, and what is left still gives the same rows: parts, totals, and all.
+#[test]
+fn a_compacted_session_with_parts_is_as_it_was() {
+    let flags = ["--limit", "history_sweep_ms=100", "--limit", "history_age_ms_max=1"];
+    let mut server = Server::start_with(&flags);
+    let data = server.data.clone();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story
+            .tell(
+                "turn t1 u1\nsay t1 a1\ntext t1 a1 p1 one\ntext t1 a1 p1 two\ntext t1 a1 p2 three
+                 tool t1 a1 p3 running\ntool t1 a1 p3 completed out\nopen t1 a1 p4
+                 delta p4 0 grown -> 5\nfinish t1 completed
+                 cost a1 s1 0.5 5\nrm-part a1 s1\nrm-part a1 p2\ntext - a1 p2 again
+                 user gone x\ntext - gone p9 y\nrm gone
+                 retry t1 1 -> turn-ended",
+            )
+            .await;
+        let ears = std::rc::Rc::new(crate::feed::Ears::default());
+        // Somebody who begins anew is told that some of it is gone.
+        loop {
+            let _feed = crate::feed::feed(&session, &ears, |mut w| w.set_after(1)).await.unwrap();
+            ears.heard(|lines| lines.iter().any(|line| line.starts_with("caught-up"))).await;
+            if ears.lines().iter().any(|line| line.starts_with("gap")) {
+                break;
+            }
+            until_ms(now_ms() + 50).await;
+        }
+        story.tell("show -> u1:u1 a1:two,again,completed[out],grown\nusage -> 0 0").await;
+    });
+    server.signal(rustix::process::Signal::TERM);
+    server.ended();
+    for _ in 0..2 {
+        let verified = command(&data).args(["verify", "--data"]).arg(&data).output().unwrap();
+        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+        let rebuilt = command(&data).args(["rebuild", "--data"]).arg(&data).output().unwrap();
+        assert!(rebuilt.status.success());
+    }
+}

@@ -662,3 +662,100 @@ fn what_a_turn_did_to_files_is_kept_with_it() {
         assert_eq!(code(&error), "turn-not-found");
     });
 }
+
+/// What a tool gave so far was acknowledged, and stays when it is cut short.
+#[test]
+fn the_output_of_an_interrupted_tool_stays() {
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        open t1 a1 p1 tool
+        delta p1 0 half -> 4
+        tool t1 a1 p2 running
+        finish t1 aborted
+        show -> u1:u1 a1:error[half],error[Tool-execution-aborted]!
+        ",
+    );
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        open t1 a1 p1 tool
+        delta p1 0 out -> 3
+        tool t1 a1 p1 running             // its text is complete
+        show -> u1:u1 a1:running[out]
+        tool t1 a1 p1 completed           // and stays where nothing else is said
+        show -> u1:u1 a1:completed[out]
+        finish t1 completed
+        ",
+    );
+}
+
+/// Nobody reaches into a turn that runs without naming it, and a fork does not copy half of one.
+#[test]
+fn a_turn_that_runs_is_left_alone() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("turn t0 u0\nfinish t0 completed\nturn t1 u1\nsay t1 a1\nopen t1 a1 p1").await;
+        story.tell("delta p1 0 hello -> 5\ntext - a1 p1 mine -> session-busy").await;
+        let fork = |before: &str, story: &mut Story| {
+            let mut request = story.session.fork_request();
+            story.producer.header(request.get().init_op());
+            request.get().init_fork().set_before(before);
+            request.send().promise
+        };
+        let error = fork("", &mut story).await.err().unwrap();
+        assert_eq!(code(&error), "session-busy");
+        assert!(fork("u1", &mut story).await.is_ok(), "before it, it is no matter");
+        story.tell("delta p1 5 , -> 6\nfinish t1 completed\nshow -> u0:u0 u1:u1 a1:hello,").await;
+    });
+}
+
+/// A retry ends with the next piece of text, too.
+#[test]
+fn a_piece_of_text_says_that_a_turn_goes_on() {
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        open t1 a1 p1
+        retry t1 1
+        status -> retry 1
+        delta p1 0 x -> 1
+        status -> busy
+        finish t1 completed
+        ",
+    );
+}
+
+/// An upload that says something else of the same bytes cannot keep a turn from its end.
+#[test]
+fn a_crafted_upload_does_not_pin_a_turn() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("turn t1 u1\nsay t1 a1\nopen t1 a1 p1").await;
+        let text = "z".repeat(200 << 10);
+        let hash = {
+            use sha2::Digest;
+            sha2::Sha256::digest(&text)
+        };
+        let length = text.len().to_string();
+        assert_eq!(story.line(&format!("delta p1 0 {text}")).await, length);
+        let mut request = session.upload_request();
+        let mut content = request.get().init_content();
+        content.set_hash(&hash);
+        content.set_bytes(text.len() as u64 + 1);
+        let answer = request.send().promise.await.unwrap();
+        let upload = answer.get().unwrap().get_upload().unwrap();
+        let mut request = upload.write_request();
+        request.get().set_data(b"z");
+        request.send().await.unwrap();
+        upload.finish_request().send().promise.await.unwrap();
+        story.tell("finish t1 completed\nstatus -> idle").await;
+    });
+}

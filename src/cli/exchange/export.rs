@@ -1,16 +1,16 @@
 //! `bowline export`
 
-use super::{Door, Trouble, bar};
+use super::{Door, Taken, Trouble, bar, whole};
 use crate::cli::upkeep::Directory;
 use crate::cli::{complain, exit};
 use crate::exchange::document::{BinaryWriter, JsonWriter};
 use crate::exchange::json::{
     Place, message_to_json, session_from_json, session_to_json, todo_to_json,
 };
-use crate::model::content::{content_ref, without_parts};
-use crate::wire::message_capnp::{message_body, part};
+use crate::model::content::content_ref;
+use crate::wire::message_capnp::message_body;
 use crate::wire::session_capnp::{session, session_draft};
-use capnp::message::{Builder, HeapAllocator};
+use capnp::message::Builder;
 use clap::{Args, ValueEnum};
 use serde_json::value::RawValue;
 use std::fs::File;
@@ -118,13 +118,6 @@ struct SessionReader<'a> {
     session: session::Client,
 }
 
-/// A message with all its parts, and when the server took it.
-struct Taken {
-    id: String,
-    created_at_ms: u64,
-    body: Builder<HeapAllocator>,
-}
-
 impl SessionReader<'_> {
     fn info(&self) -> Result<(String, String), Trouble> {
         let answer = self.door.wait(self.session.info_request().send().promise)?;
@@ -201,7 +194,7 @@ impl SessionReader<'_> {
             let answer = self.door.wait(request.send().promise)?;
             let answer = answer.get()?;
             for message in answer.get_messages()? {
-                let taken = self.whole(message)?;
+                let taken = whole(self.door, &self.session, message)?;
                 take(&taken)?;
                 count += 1;
             }
@@ -212,39 +205,6 @@ impl SessionReader<'_> {
                 return Ok(count);
             }
         }
-    }
-
-    /// A message with the parts that did not fit into its page.
-    fn whole(
-        &self,
-        message: crate::wire::message_capnp::message::Reader<'_>,
-    ) -> Result<Taken, Trouble> {
-        let from = message.get_body()?;
-        let id = message.get_id()?.to_string().unwrap_or_default();
-        let (mut after, mut more) = (message.get_parts_after(), Vec::new());
-        while after > 0 {
-            let mut request = self.session.parts_request();
-            request.get().set_message_id(id.as_str());
-            request.get().set_after(after);
-            let answer = self.door.wait(request.send().promise)?;
-            after = answer.get()?.get_parts_after();
-            for part in answer.get()?.get_parts()? {
-                let mut copy = Builder::new_default();
-                copy.set_root(part)?;
-                more.push(copy);
-            }
-        }
-        let mut body = Builder::new_default();
-        let mut to = without_parts(from, body.init_root()).map_err(|error| error.into_error())?;
-        let first = from.get_parts()?;
-        let mut parts = to.reborrow().init_parts(first.len() + more.len() as u32);
-        for (at, part) in (0..).zip(first) {
-            parts.set_with_caveats(at, part)?;
-        }
-        for (at, part) in (first.len()..).zip(&more) {
-            parts.set_with_caveats(at, part.get_root_as_reader::<part::Reader<'_>>()?)?;
-        }
-        Ok(Taken { id, created_at_ms: message.get_created_at_ms(), body })
     }
 
     fn piece(&self, hash: &[u8], offset: u64) -> Result<Vec<u8>, Trouble> {

@@ -3,7 +3,7 @@
 //! What is there already and says the same is left alone, so an import that was interrupted goes on where it
 //! was, and one that is run again changes nothing.
 
-use super::{Door, Trouble, code};
+use super::{Door, Trouble, code, whole};
 use crate::clock::{Clock, SystemClock};
 use crate::exchange::json::{Place, Reverted, message_to_json};
 use crate::exchange::{Kept, Untaken};
@@ -106,6 +106,13 @@ fn half(context: &'static str, parts: &[&[u8]]) -> [u8; 16] {
     id
 }
 
+/// A message that is there already.
+struct There {
+    print: u64,
+    /// The ids of its parts.
+    parts: Vec<String>,
+}
+
 /// A session that is brought to what a document says.
 pub(super) struct IntoSession<'a> {
     door: &'a Door,
@@ -113,7 +120,7 @@ pub(super) struct IntoSession<'a> {
     session: session::Client,
     numbers: Numbers,
     /// What is there already, by message: as it would stand in a document.
-    there: HashMap<String, u64>,
+    there: HashMap<String, There>,
     pending: Vec<Builder<HeapAllocator>>,
     pending_bytes: usize,
 }
@@ -174,12 +181,14 @@ impl<'a> IntoSession<'a> {
             let answer = answer.get()?;
             for message in answer.get_messages()? {
                 let id = message.get_id()?.to_string().unwrap_or_default();
-                // One with more parts than fit is taken for another one; it is rare, and put part by part.
-                let same = match message.get_parts_after() {
-                    0 => fingerprint(&self.id, &id, message.get_body()?)?,
-                    _ => 0,
-                };
-                self.there.insert(id, same);
+                let taken = whole(self.door, &self.session, message)?;
+                let body = taken.body.get_root_as_reader()?;
+                let mut parts = Vec::new();
+                for part in message_body::Reader::get_parts(body)? {
+                    parts.push(part.get_id()?.to_string().unwrap_or_default());
+                }
+                let print = fingerprint(&self.id, &id, body)?;
+                self.there.insert(id, There { print, parts });
             }
             after = answer.get_end()?.get_next();
             if !answer.get_end()?.get_more() {
@@ -232,8 +241,8 @@ impl<'a> IntoSession<'a> {
     ) -> Result<(), Trouble> {
         let id = body.get_id()?.to_string().unwrap_or_default();
         let print = fingerprint(&self.id, &id, body)?;
-        let there = self.there.insert(id.clone(), print);
-        if there == Some(print) {
+        let there = self.there.remove(&id);
+        if there.as_ref().is_some_and(|there| there.print == print) {
             done.messages_same += 1;
             return Ok(());
         }
@@ -259,8 +268,21 @@ impl<'a> IntoSession<'a> {
                     self.put_parts(&id, parts)?;
                 }
             }
-            Some(_) => {
+            Some(there) => {
                 done.messages_changed += 1;
+                for part in there.parts {
+                    let mut kept = false;
+                    for wanted in parts {
+                        kept |= wanted.get_id()? == part.as_str();
+                    }
+                    if !kept {
+                        let mut op = Builder::new_default();
+                        let mut gone = op.init_root::<session_op::Builder<'_>>().init_remove_part();
+                        gone.set_message_id(id.as_str());
+                        gone.set_part_id(part.as_str());
+                        self.send_later(op)?;
+                    }
+                }
                 let mut op = Builder::new_default();
                 let to = op.init_root::<session_op::Builder<'_>>().init_set_message();
                 without_parts(body, to).map_err(|error| error.into_error())?;

@@ -8,10 +8,14 @@ mod opencode;
 use super::{complain, exit};
 use crate::clock::SystemClock;
 use crate::config::Settings;
+use crate::model::content::without_parts;
 use crate::server::{self, ServeError};
 use crate::wire::bowline_capnp::vat;
+use crate::wire::message_capnp::{message, part};
 use crate::wire::root_capnp::root;
+use crate::wire::session_capnp::session;
 use capnp::capability::FromClientHook;
+use capnp::message::{Builder, HeapAllocator};
 use capnp_rpc::rpc_twoparty_capnp::Side;
 use capnp_rpc::{RpcSystem, twoparty};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -186,4 +190,45 @@ fn bar(length: u64, what: &'static str) -> ProgressBar {
 fn code(error: &capnp::Error) -> &str {
     let said = error.extra.split_once("bowline/").map_or("", |(_, said)| said);
     said.split(':').next().unwrap_or_default()
+}
+
+/// A message with all its parts, and when the server took it.
+struct Taken {
+    id: String,
+    created_at_ms: u64,
+    body: Builder<HeapAllocator>,
+}
+
+/// A message with the parts that did not fit into its page.
+fn whole(
+    door: &Door,
+    session: &session::Client,
+    message: message::Reader<'_>,
+) -> Result<Taken, Trouble> {
+    let from = message.get_body()?;
+    let id = message.get_id()?.to_string().unwrap_or_default();
+    let (mut after, mut more) = (message.get_parts_after(), Vec::new());
+    while after > 0 {
+        let mut request = session.parts_request();
+        request.get().set_message_id(id.as_str());
+        request.get().set_after(after);
+        let answer = door.wait(request.send().promise)?;
+        after = answer.get()?.get_parts_after();
+        for part in answer.get()?.get_parts()? {
+            let mut copy = Builder::new_default();
+            copy.set_root(part)?;
+            more.push(copy);
+        }
+    }
+    let mut body = Builder::new_default();
+    let mut to = without_parts(from, body.init_root()).map_err(|error| error.into_error())?;
+    let first = from.get_parts()?;
+    let mut parts = to.reborrow().init_parts(first.len() + more.len() as u32);
+    for (at, part) in (0..).zip(first) {
+        parts.set_with_caveats(at, part)?;
+    }
+    for (at, part) in (first.len()..).zip(&more) {
+        parts.set_with_caveats(at, part.get_root_as_reader::<part::Reader<'_>>()?)?;
+    }
+    Ok(Taken { id, created_at_ms: message.get_created_at_ms(), body })
 }

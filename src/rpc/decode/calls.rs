@@ -200,8 +200,7 @@ fn set_rules(
 pub(in crate::rpc) fn list_sessions(
     filter: Read<session_filter::Reader<'_>>,
     token: Read<&[u8]>,
-    now_ms: u64,
-) -> Result<(Filter, Token), Malformed> {
+) -> Result<(Filter, Option<Token>), Malformed> {
     let filter = filter?;
     let archived = match filter.get_archived() {
         Ok(crate::wire::session_capnp::Archived::LeaveOut) => Archived::LeaveOut,
@@ -218,8 +217,8 @@ pub(in crate::rpc) fn list_sessions(
         archived,
     };
     let token = match token? {
-        [] => Token::first(now_ms),
-        token => Token::parse(token)?,
+        [] => None,
+        token => Some(Token::parse(token)?),
     };
     Ok((filter, token))
 }

@@ -109,8 +109,11 @@ pub(super) fn action(
             .map(Action::MakeCheckpoint)),
         session_op::PruneOutputs(list) => {
             let list = list?;
+            if list.len() > PARTS_MAX {
+                return Ok(Err(BadOp::Parts { parts: list.len() }.into()));
+            }
             let mut parts = Vec::new();
-            for part in list.iter().take(PARTS_MAX as usize * 4) {
+            for part in list {
                 parts.push(said!(part_named(part)?));
             }
             Ok(Ok(Action::PruneOutputs(PruneOutputs(parts))))
@@ -501,8 +504,11 @@ pub(super) fn rules(list: struct_list::Reader<'_, rule::Owned>) -> Said<Vec<Rule
 }
 
 fn changes(list: struct_list::Reader<'_, session_change::Owned>) -> Said<Vec<Change>> {
+    if list.len() > PARTS_MAX {
+        return Ok(Err(BadOp::Changes { changes: list.len() }.into()));
+    }
     let mut changes = Vec::new();
-    for change in list.iter().take(PARTS_MAX as usize) {
+    for change in list {
         let Ok(change) = change.which() else { return Ok(Err(BadOp::Unknown.into())) };
         let owned = |given: capnp::Result<capnp::text::Reader<'_>>| -> Said<String> {
             Ok(text(given?).map(str::to_owned))

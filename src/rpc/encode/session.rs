@@ -453,12 +453,16 @@ pub(super) fn event(
             to.set_open(put.head.open);
             Stored::new(&put.content)
                 .part(|part| {
-                    to.set_part(part)?;
-                    // What is not shown at all leaves only its name behind.
-                    if how_shown(part, Role::Assistant, view)? == Shown::Nothing {
-                        to.reborrow().init_part();
-                    } else if let Some(view) = view {
-                        shorten(view, to.reborrow().get_part()?)?;
+                    match how_shown(part, put.head.role, view)? {
+                        // What is not shown at all leaves only its name behind.
+                        Shown::Nothing => drop(to.reborrow().init_part()),
+                        Shown::Instead(json) => to.reborrow().init_part().set_json(json.as_str()),
+                        Shown::Whole => {
+                            to.set_part(part)?;
+                            if let Some(view) = view {
+                                shorten(view, to.reborrow().get_part()?)?;
+                            }
+                        }
                     }
                     Ok(())
                 })

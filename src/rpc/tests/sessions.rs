@@ -71,7 +71,7 @@ pub(super) const METHODS: &[(&str, Option<Right>, Try)] = &[
             }
         })
     }),
-    ("Session.children", Some(Right::Read), |Held { session, .. }, _| {
+    ("Session.children", Some(Right::Delegate), |Held { session, .. }, _| {
         sent!(session.children_request())
     }),
     ("Session.context", Some(Right::Read), |Held { session, .. }, _| {

@@ -108,6 +108,7 @@ CREATE TABLE turns (
   UNIQUE (session, id)
 ) STRICT;
 CREATE INDEX turns_under_way ON turns (session, state, cursor) WHERE state IN (0, 1);
+CREATE INDEX turns_with_files ON turns (session, cursor) WHERE additions + deletions + files > 0;
 CREATE INDEX turns_by_grant ON turns (granted) WHERE state IN (0, 1);
 -- When a running turn is given up, and what it waits for. Not a projection: leases move without ops, and
 -- whatever is heard of a turn says that it waits no more.
