@@ -647,8 +647,10 @@ struct SessionOp {
 
     setMessage @11 :Message.MessageBody;
     # Changes everything about a message but its parts, which must be left out, its id, its role and the turn
-    # it belongs to.
-    # Rejected with: `message-not-found`.
+    # it belongs to. While that turn runs, it has to be named (`turnId`). Of a message whose turn was aborted,
+    # `error` and `finish` stay as they are.
+    # Rejected with: `message-not-found`, `session-busy` (it belongs to a turn that runs), `turn-ended`,
+    # `turn-not-found`. Needs `turn` as well if it names a turn.
 
     putPart @12 :Message.PartPut;
     # Adds a part to a message, or puts another in its place. A tool goes forward only.

@@ -583,6 +583,20 @@ pub fn message_aborted(
     info_bytes(message.get_root_as_reader()?)
 }
 
+/// What is said about a message whose turn was cut short: how it ended stays as it was said then. And whether it is
+/// a finished summary.
+pub fn message_again(
+    before: message_body::Reader<'_>,
+    info: message_body::Reader<'_>,
+) -> Result<(Vec<u8>, bool), Unreadable> {
+    let mut message = Builder::new_default();
+    let mut to = without_parts(info, message.init_root())?;
+    to.set_finish(before.get_finish()?);
+    to.set_error(before.get_error()?)?;
+    let info = message.get_root_as_reader()?;
+    Ok((info_bytes(info)?, is_finished_summary(info)?))
+}
+
 /// Everything about a message but its parts. A copy and not `set_root`, which would take them along.
 pub fn without_parts<'a>(
     from: message_body::Reader<'_>,

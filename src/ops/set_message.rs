@@ -1,9 +1,12 @@
 //! Something else is said about a message: everything but its parts.
 
 use super::found;
-use super::{Effect, Entry, Kind, NotApplied, Place};
-use crate::model::ids::{Cursor, MessageId};
+use super::{Effect, Entry, Kind, MessagePut, NotApplied, Place};
+use crate::model::content::{Stored, message_again};
+use crate::model::ids::{Cursor, LogId, MessageId, TurnId};
 use crate::model::ledger::Made;
+use crate::model::turn::State;
+use crate::store::messages::Standing;
 use crate::store::{self, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -13,6 +16,8 @@ use std::borrow::Cow;
 pub struct SetMessage {
     /// Of which message.
     pub id: MessageId,
+    /// The turn it is said in, if it is.
+    pub turn: Option<TurnId>,
     /// Whether it is a finished summary then.
     pub summing_up: bool,
     /// As the wire has it, without parts.
@@ -76,9 +81,57 @@ impl<'a> MessageSet<'a> {
 impl SetMessage {
     pub(super) fn apply(&self, tx: &Tx<'_>, place: Place) -> Result<Effect<'static>, NotApplied> {
         let standing = found::message(tx, place.log, &self.id)?;
-        let SetMessage { id, summing_up, info } = self;
-        let head = MessageHead { id: id.clone(), cursor: standing.cursor, summing_up: *summing_up };
-        let entry = MessageSet { head, info: info.as_slice().into() }.say(tx, place)?;
+        match &self.turn {
+            Some(id) => {
+                let turn = found::running(tx, place.log, id)?;
+                if standing.turn != turn.cursor {
+                    return Err(found::Error::OtherTurn(self.id.clone(), turn.id).into());
+                }
+                found::heard(tx, place, &turn)?;
+            }
+            None => found::not_under_way(tx, place.log, standing)?,
+        }
+        let SetMessage { id, info, .. } = self;
+        let mut said = (Cow::Borrowed(info.as_slice()), self.summing_up);
+        if was_aborted(tx, place.log, standing)? {
+            let (info, summing_up) = self.of_aborted(tx, place.log, standing)?;
+            said = (info.into(), summing_up);
+        }
+        let (info, summing_up) = said;
+        let head = MessageHead { id: id.clone(), cursor: standing.cursor, summing_up };
+        let entry = MessageSet { head, info }.say(tx, place)?;
         Ok(Effect::new(Made::Nothing, Some(entry)))
     }
+
+    /// What is said of a message whose turn was cut short. That it was, and how far it had come, is not for
+    /// those to say who come late.
+    fn of_aborted(
+        &self,
+        tx: &Tx<'_>,
+        session: LogId,
+        standing: Standing,
+    ) -> Result<(Vec<u8>, bool), StoreError> {
+        let Some(stored) = store::messages::at(tx, session, standing.cursor)? else {
+            return Err(StoreError::Corrupt(format!("message {} is not there", self.id)));
+        };
+        let said = Stored::new(&self.info);
+        match &stored.info {
+            Some(info) => {
+                Stored::new(info).info(|before| said.info(|info| message_again(before, info)))
+            }
+            None => {
+                let put = MessagePut::of_payload(stored.version, &stored.payload)?;
+                Stored::new(put).body(|before| said.info(|info| message_again(before, info)))
+            }
+        }
+        .map_err(found::odd)
+    }
+}
+
+fn was_aborted(tx: &Tx<'_>, session: LogId, message: Standing) -> Result<bool, StoreError> {
+    if message.turn.0 == 0 {
+        return Ok(false);
+    }
+    let turn = store::turns::at(tx, session, message.turn)?;
+    Ok(turn.is_some_and(|turn| turn.state == State::Aborted))
 }

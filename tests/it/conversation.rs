@@ -194,6 +194,20 @@ impl Story {
                 })
                 .await
             }
+            ["summary", id, parent, finish, turn] => {
+                self.op(|op| {
+                    let mut body = op.init_put_message();
+                    body.set_id(id);
+                    body.set_role(Role::Assistant);
+                    body.set_summary(true);
+                    body.set_parent_id(parent);
+                    body.set_finish(if finish == "-" { "" } else { finish });
+                    body.set_turn_id(turn);
+                })
+                .await
+            }
+            ["set", turn, id, finish] => self.set(turn, id, finish, "").await,
+            ["set", turn, id, finish, parent] => self.set(turn, id, finish, parent).await,
             ["rm-part", message, id] => {
                 self.op(|op| {
                     let mut part = op.init_remove_part();
@@ -283,6 +297,20 @@ impl Story {
                 "completed" => ToolStatus::Completed,
                 _ => ToolStatus::Error,
             });
+        })
+        .await
+    }
+
+    /// Says why a message stopped; with a parent, that it sums up what came before that, too.
+    async fn set(&mut self, turn: &str, id: &str, finish: &str, parent: &str) -> String {
+        self.op(|op| {
+            let mut body = op.init_set_message();
+            body.set_id(id);
+            body.set_role(Role::Assistant);
+            body.set_turn_id(if turn == "-" { "" } else { turn });
+            body.set_finish(finish);
+            body.set_parent_id(parent);
+            body.set_summary(!parent.is_empty());
         })
         .await
     }

@@ -714,6 +714,50 @@ fn a_turn_that_runs_is_left_alone() {
     });
 }
 
+/// What is said of a message is said in its turn while that runs; what a turn was cut short with, stays.
+#[test]
+fn nothing_late_is_said_of_a_message() {
+    check(
+        "
+        turn t1 u1
+        say t1 a1
+        set - a1 stop -> session-busy
+        set - u1 stop -> session-busy
+        set t1 a1 tool-calls
+        retry t1 1
+        set t1 a1 tool-calls
+        status -> busy                    // something was heard of it
+        turn t2 u2 beside
+        set t2 a1 stop -> turn-not-found  // it is another turn's
+        set t9 a1 stop -> turn-not-found
+        finish t2 completed
+        finish t1 aborted
+        show -> u1:u1 a1:! u2:u2
+        set t1 a1 stop -> turn-ended
+        set - a1 stop
+        show -> u1:u1 a1:! u2:u2
+        set - u2 stop
+        ",
+    );
+    check(
+        "
+        user u1 a
+        turn t1 c1
+        summary s1 c1 - t1
+        finish t1 aborted
+        context -> u1 c1 s1
+        set - s1 stop c1                  // it was cut short, so it sums nothing up
+        context -> u1 c1 s1
+        turn t2 c2
+        summary s2 c2 - t2
+        say t2 a2
+        finish t2 aborted
+        set - s2 stop c2                  // nor does a step before its last
+        context -> u1 c1 s1 c2 s2 a2
+        ",
+    );
+}
+
 /// A retry ends with the next piece of text, too.
 #[test]
 fn a_piece_of_text_says_that_a_turn_goes_on() {

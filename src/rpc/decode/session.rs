@@ -65,7 +65,9 @@ pub(super) fn action(
         | session_op::SetHead(_)
         | session_op::Checkpoint(_) => true,
         session_op::PutPart(part) => !part.clone()?.get_turn_id()?.is_empty(),
-        session_op::PutMessage(body) => !body.clone()?.get_turn_id()?.is_empty(),
+        session_op::PutMessage(body) | session_op::SetMessage(body) => {
+            !body.clone()?.get_turn_id()?.is_empty()
+        }
         _ => false,
     };
     if about_turns && !permit.may_turn {
@@ -305,9 +307,10 @@ fn set_message(body: message_body::Reader<'_>) -> Said<Action> {
     said!(check_info(body)?);
     let id = said!(text(body.get_id()?).and_then(|id| Ok(MessageId::parse(id)?)));
     said!(role(body));
+    let turn = said!(text(body.get_turn_id()?).and_then(|id| Ok(chosen(id, TurnId::parse)?)));
     let info = content::info_bytes(body).map_err(content::Unreadable::into_error)?;
     let summing_up = content::is_finished_summary(body).map_err(content::Unreadable::into_error)?;
-    Ok(Ok(Action::SetMessage(SetMessage { id, summing_up, info })))
+    Ok(Ok(Action::SetMessage(SetMessage { id, turn, summing_up, info })))
 }
 
 fn new_part(id: PartId, part: part::Reader<'_>, caveats: &Caveats) -> Said<NewPart> {
