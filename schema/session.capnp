@@ -170,7 +170,8 @@ interface Session extends(Grant.Object) {
   context @24 (page :Bowline.Page) -> (messages :List(Message.Message), end :Bowline.PageEnd);
   # What a model is to be shown: if the conversation was summed up, the message that asked for it, the summary,
   # the kept tail, and everything that came since, also while it was being summed up; otherwise all of it.
-  # Pages only forward. Needs `read`. Safe to repeat.
+  # Outputs of tools that were left out (`pruneOutputs`) are empty, here and beside; `messages` and `parts` have
+  # them. Pages only forward. Needs `read`. Safe to repeat.
 
   plan @25 (limits :ContextLimits) -> (plan :ContextPlan);
   # What the rules say about the size of the context: whether it is to be summed up, which tail is kept then,

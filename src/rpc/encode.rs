@@ -3,8 +3,8 @@
 mod session;
 
 pub(super) use session::{
-    Told, action, checkpoint, file_diff, message, plan, project_info, rule, session_info, todos,
-    turn_info, turn_state,
+    Told, action, checkpoint, file_diff, message, message_for_model, plan, project_info, rule,
+    session_info, todos, turn_info, turn_state,
 };
 
 use super::{House, object};

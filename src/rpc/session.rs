@@ -450,7 +450,8 @@ impl session::Server for Session {
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_messages(found.items.len() as u32);
         for (at, message) in (0..).zip(&found.items) {
-            encode::message(message, None, list.reborrow().get(at)).map_err(super::unreadable)?;
+            encode::message_for_model(message, list.reborrow().get(at))
+                .map_err(super::unreadable)?;
         }
         Ok(())
     }

@@ -283,6 +283,11 @@ fn the_plan_follows_the_rules() {
         assert_eq!(pruned.await, "ok");
         let (_, _, used, prunable) = plan(200_000).await;
         assert!(used < 91_000 && prunable.is_empty(), "{used} {prunable:?}");
+        // The model is not shown it; whoever reads the conversation is.
+        let answer = session.context_request().send().promise.await.unwrap();
+        let messages = answer.get().unwrap().get_messages().unwrap();
+        let outputs: Vec<_> = messages.iter().filter_map(output).collect();
+        assert_eq!(outputs[..2], [(true, 0), (false, 120_000)]);
         let answer = session.messages_request().send().promise.await.unwrap();
         let message = answer.get().unwrap().get_messages().unwrap().get(1);
         let part = message.get_body().unwrap().get_parts().unwrap().get(0);
@@ -292,6 +297,61 @@ fn the_plan_follows_the_rules() {
         let tool = tool.unwrap();
         assert!(tool.get_compacted_at_ms() > 0);
         assert_eq!(tool.get_output().unwrap().len(), 120_000, "it stays stored");
+    });
+}
+
+/// The first tool of a message: whether its output was left out, and how long that is, here and beside.
+fn output(message: bowline::wire::message_capnp::message::Reader<'_>) -> Option<(bool, u64)> {
+    let parts = message.get_body().unwrap().get_parts().unwrap();
+    parts.iter().find_map(|part| {
+        let bowline::wire::message_capnp::part::Tool(tool) = part.which().unwrap() else {
+            return None;
+        };
+        let tool = tool.unwrap();
+        let beside = part.get_content().unwrap().get_bytes();
+        let bytes = tool.get_output().unwrap().len() as u64 + beside;
+        Some((tool.get_compacted_at_ms() > 0, bytes))
+    })
+}
+
+/// C8: an output that is content is left out like any other, also of a message that came with it.
+#[test]
+fn long_outputs_are_left_out_of_the_context_too() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        let output_text = "x".repeat(200_000);
+        story.tell("turn t1 u1\nsay t1 a1\nopen t1 a1 p1 tool").await;
+        story.tell(&format!("delta p1 0 {output_text} -> 200000")).await;
+        story.tell("tool t1 a1 p1 completed\nfinish t1 completed").await;
+        let put = story.op(|op| {
+            let mut body = op.init_put_message();
+            body.set_id("a2");
+            body.set_role(bowline::wire::message_capnp::Role::Assistant);
+            let mut tool = body.init_parts(1).get(0).init_tool();
+            tool.set_status(bowline::wire::message_capnp::ToolStatus::Completed);
+            tool.set_output("came with it");
+            tool.set_compacted_at_ms(1);
+        });
+        assert_eq!(put.await, "ok");
+        let shown = async || {
+            let answer = session.context_request().send().promise.await.unwrap();
+            let messages = answer.get().unwrap().get_messages().unwrap();
+            messages.iter().filter_map(output).collect::<Vec<_>>()
+        };
+        assert_eq!(shown().await, [(false, 200_000), (true, 0)]);
+        let pruned = story.op(|op| {
+            let mut part = op.init_prune_outputs(1).get(0);
+            part.set_message_id("a1");
+            part.set_part_id("p1");
+        });
+        assert_eq!(pruned.await, "ok");
+        assert_eq!(shown().await, [(true, 0), (true, 0)]);
+        let answer = session.messages_request().send().promise.await.unwrap();
+        let messages = answer.get().unwrap().get_messages().unwrap();
+        let kept: Vec<_> = messages.iter().filter_map(output).collect();
+        assert_eq!(kept, [(true, 200_000), (true, 12)], "they stay stored");
     });
 }
 

@@ -21,6 +21,7 @@ use crate::wire::root_capnp::project_info;
 use crate::wire::session_capnp::{
     checkpoint_info, context_plan, forked_from, session_info, status, turn_info,
 };
+use capnp::message::Builder;
 use capnp::struct_list;
 
 pub(in crate::rpc) fn project_info(info: &ProjectInfo, mut to: project_info::Builder<'_>) {
@@ -232,6 +233,19 @@ pub(in crate::rpc) fn message(
     Told::from(info).body(view, to.init_body())
 }
 
+/// A message as a model is to be shown it: without the outputs that were left out.
+pub(in crate::rpc) fn message_for_model(
+    info: &MessageInfo,
+    mut to: message::Builder<'_>,
+) -> capnp::Result<()> {
+    to.set_id(info.id.as_str());
+    to.set_cursor(info.cursor.0);
+    to.set_created_at_ms(info.created_at_ms);
+    to.set_parts_after(info.parts_after);
+    author(&info.author, to.reborrow().init_author());
+    Told { for_model: true, ..Told::from(info) }.body(None, to.init_body())
+}
+
 /// What is told of a message, from where it stands.
 pub(in crate::rpc) struct Told<'a> {
     id: &'a MessageId,
@@ -244,6 +258,8 @@ pub(in crate::rpc) struct Told<'a> {
     parts_end: u32,
     /// Where parts that did not fit begin.
     parts_after: u32,
+    /// Whether outputs that were left out are.
+    for_model: bool,
 }
 
 impl<'a> From<&'a MessageInfo> for Told<'a> {
@@ -256,6 +272,7 @@ impl<'a> From<&'a MessageInfo> for Told<'a> {
             parts: &info.parts,
             parts_end: info.parts_end,
             parts_after: info.parts_after,
+            for_model: false,
         }
     }
 }
@@ -264,7 +281,16 @@ impl<'a> Told<'a> {
     /// As it was put.
     pub(in crate::rpc) fn of_op(content: &[u8], id: &'a MessageId, role: Role) -> Self {
         let base = Stored::new(content);
-        Self { id, role, base, info: None, parts: &[], parts_end: u32::MAX, parts_after: 0 }
+        Self {
+            id,
+            role,
+            base,
+            info: None,
+            parts: &[],
+            parts_end: u32::MAX,
+            parts_after: 0,
+            for_model: false,
+        }
     }
 
     /// What it says, as far as it is shown.
@@ -338,11 +364,13 @@ impl<'a> Told<'a> {
         }
         let mut to = to(shown.len() as u32);
         for (at, (position, part, how)) in (0..).zip(shown) {
+            let copy = |part: part::Reader<'_>| match self.for_model && is_left_out(part)? {
+                true => copy_without_output(part, &mut to, at),
+                false => copy_part(part, how, view, &mut to, at),
+            };
             match part {
-                InOrder::Base(part) => copy_part(part, how, view, &mut to, at)?,
-                InOrder::Put(bytes) => {
-                    Stored::new(bytes).part(|part| copy_part(part, how, view, &mut to, at))?;
-                }
+                InOrder::Base(part) => copy(part)?,
+                InOrder::Put(bytes) => Stored::new(bytes).part(copy)?,
             }
             let mut part = to.reborrow().get(at);
             if part.reborrow_as_reader().get_id()?.is_empty() {
@@ -380,6 +408,30 @@ fn copy_part(
         shorten(view, to.reborrow().get(at))?;
     }
     Ok(())
+}
+
+/// Whether it is a tool whose output the model is not shown any more.
+fn is_left_out(part: part::Reader<'_>) -> Result<bool, Unreadable> {
+    match part.which()? {
+        part::Tool(tool) => Ok(tool?.get_compacted_at_ms() > 0),
+        _ => Ok(false),
+    }
+}
+
+/// Copies a tool without its output. Not in place: what is emptied there is sent all the same.
+fn copy_without_output(
+    from: part::Reader<'_>,
+    to: &mut struct_list::Builder<'_, part::Owned>,
+    at: u32,
+) -> Result<(), Unreadable> {
+    let mut scratch = Builder::new_default();
+    scratch.set_root(from)?;
+    let mut part = scratch.get_root::<part::Builder<'_>>()?;
+    part.reborrow().init_content();
+    if let part::Tool(tool) = part.which()? {
+        tool?.set_output("");
+    }
+    Ok(to.set_with_caveats(at, scratch.get_root_as_reader()?)?)
 }
 
 /// Leaves out of a part what a share does not show. Whatever the schema has no word for may hold anything.
