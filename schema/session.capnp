@@ -324,7 +324,7 @@ struct ContextLimits {
 struct ContextPlan {
   usable @0 :UInt64;
   used @1 :UInt64;
-  # As the newest finished step told, or estimated at four characters to a token.
+  # As the newest finished step since the summary told, or estimated at four characters to a token.
 
   overflow @2 :Bool;
   # It is to be summed up.

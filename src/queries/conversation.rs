@@ -279,6 +279,9 @@ fn plan(read: &Read<'_>, session: LogId, limits: &Limits) -> Result<Plan, QueryE
     let mut ids = Vec::new();
     let mut outputs: Vec<(MessageId, PartId, Output)> = Vec::new();
     let (mut told, mut after, mut turns) = (0, 0, 0u32);
+    // Steps up to a summary, and its own, read what the model is not shown any more.
+    let shown = timeline(read, session)?.shown();
+    let summed = summed(read, session, &shown)?.map_or(Cursor(0), |summed| summed.summary);
     loop {
         let mut page = context(read, session, Page::new(after, 0, false), Sight::default())?;
         for message in &mut page.items {
@@ -292,7 +295,7 @@ fn plan(read: &Read<'_>, session: LogId, limits: &Limits) -> Result<Plan, QueryE
             let weight = weight::weigh(message).map_err(odd)?;
             let is_user = message.role == Role::User;
             turns += u32::from(is_user);
-            if weight.told > 0 {
+            if weight.told > 0 && message.cursor > summed {
                 told = weight.told;
             }
             for found in weight.outputs {

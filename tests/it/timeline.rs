@@ -355,6 +355,39 @@ fn long_outputs_are_left_out_of_the_context_too() {
     });
 }
 
+/// C2: what steps told before a summary, and what the summary itself took, says nothing about what is shown
+/// since.
+#[test]
+fn a_conversation_that_was_just_summed_up_does_not_overflow() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        let plan = async || {
+            let mut request = session.plan_request();
+            let mut limits = request.get().init_limits();
+            limits.set_context(100_000);
+            limits.set_output(1_000);
+            limits.set_auto(true);
+            let answer = request.send().promise.await.unwrap();
+            let plan = answer.get().unwrap().get_plan().unwrap();
+            (plan.get_overflow(), plan.get_used())
+        };
+        story.tell("turn t1 u1\nsay t1 a1\nfinish t1 completed\ncost a1 s1 0.1 99000").await;
+        assert_eq!(plan().await, (true, 99_000));
+        // The kept tail has the step that overflowed.
+        story.tell("compact c1 u1\nsummary m1 c1 stop\ncontext -> c1 m1 u1 a1").await;
+        assert!(!plan().await.0, "{:?}", plan().await);
+        // And so has the summary.
+        story.tell("cost m1 s1 0.1 99500").await;
+        assert!(!plan().await.0, "{:?}", plan().await);
+        story.tell("turn t2 u2\nsay t2 a2\nfinish t2 completed\ncost a2 s1 0.1 1200").await;
+        assert_eq!(plan().await, (false, 1_200));
+        story.tell("turn t3 u3\nsay t3 a3\nfinish t3 completed\ncost a3 s1 0.1 99001").await;
+        assert_eq!(plan().await, (true, 99_001));
+    });
+}
+
 /// What was left behind goes by the history policy, and nothing else does.
 #[test]
 fn what_was_left_behind_goes_when_the_history_does() {
