@@ -200,12 +200,15 @@ fn end_due(tx: &Tx<'_>, now_ms: u64, trail: &mut Trail) -> Result<Answer, Failed
         trail.wrote(audited, None, *log, written);
     }
     let mut count = ended.count;
-    for (log, turn) in end_turn::lapsed(tx, now_ms)? {
+    let cut = end_turn::begun_under(tx, &ended.cut)?;
+    let cut = cut.into_iter().map(|turn| (turn, end_turn::Why::Cut));
+    let due = end_turn::lapsed(tx, now_ms)?;
+    let due = due.into_iter().map(|turn| (turn, end_turn::Why::Due));
+    for ((log, turn), why) in cut.chain(due) {
         let state = store::logs::get(tx, log)?;
         let granted = GrantKey(0);
         let place = Place { log, cursor: state.head.next(), now_ms, granted, only_own: false };
-        count += 1;
-        let why = "nothing was heard of it for as long as its lease";
+        count += u64::from(why == end_turn::Why::Due);
         // One that cannot be ended must not keep all others from their end.
         let ended = tx.attempt(|| {
             Ok::<_, StoreError>(match end_turn::abort(tx, place, turn, why) {

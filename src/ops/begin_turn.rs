@@ -68,7 +68,12 @@ pub struct TurnBegan {
 impl TurnBegan {
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
-        let turn = Turn {
+        store::turns::create(tx, place.log, &self.turn(place))
+    }
+
+    /// The turn as it begins.
+    fn turn(&self, place: Place) -> Turn {
+        Turn {
             cursor: place.cursor,
             id: self.id.clone(),
             message: self.message.clone(),
@@ -82,8 +87,7 @@ impl TurnBegan {
             summary: Summary::default(),
             usage: Usage::default(),
             until_ms: None,
-        };
-        store::turns::create(tx, place.log, &turn)
+        }
     }
 }
 
@@ -115,7 +119,7 @@ impl BeginTurn {
         };
         began.project(tx, place)?;
         if state == State::Streaming {
-            store::turns::set_lease(tx, log, place.cursor, self.lease.until_ms(place.now_ms))?;
+            found::keep(tx, log, &began.turn(place), self.lease.until_ms(place.now_ms))?;
         }
         if let Some(left) = left {
             also.push(Also { log, entry: left.make(tx, place.later(1))?, granted });

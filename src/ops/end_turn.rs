@@ -165,10 +165,10 @@ impl Saying<'_, '_> {
             return Ok(());
         }
         let Some(next) = store::turns::next_queued(self.tx, log)? else { return Ok(()) };
-        let started = TurnStarted { id: next.id, cursor: next.cursor };
+        let started = TurnStarted { id: next.id.clone(), cursor: next.cursor };
         started.project(self.tx, self.next())?;
         let until_ms = next.lease.until_ms(self.place.now_ms);
-        store::turns::set_lease(self.tx, log, next.cursor, until_ms)?;
+        found::keep(self.tx, log, &next, until_ms)?;
         self.say(encoded(Kind::StartTurn, 1, &started)?);
         Ok(())
     }
@@ -254,12 +254,34 @@ impl EndTurn {
     }
 }
 
+/// Why a turn ends that nobody ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// Its time has come: its lease has run out, or the grant it was begun under has.
+    Due,
+    /// The grant it was begun under is gone.
+    Cut,
+}
+
+impl Why {
+    /// In words for people.
+    fn reason(self, tx: &Tx<'_>, turn: &Turn, now_ms: u64) -> Result<&'static str, StoreError> {
+        let force = store::grants::in_force(tx, turn.granted)?;
+        let expired = force.is_ok_and(|it| it.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms));
+        Ok(match self {
+            Why::Cut => "the grant it was begun under was taken back",
+            Why::Due if expired => "the grant it was begun under has expired",
+            Why::Due => "nothing was heard of it for as long as its lease",
+        })
+    }
+}
+
 /// Ends a turn nobody ends; none if it has ended meanwhile.
 pub(crate) fn abort(
     tx: &Tx<'_>,
     place: Place,
     cursor: Cursor,
-    reason: &str,
+    why: Why,
 ) -> Result<Option<Ended>, StoreError> {
     let turn = store::turns::at(tx, place.log, cursor)?;
     let Some(turn) = turn.filter(|turn| !turn.state.is_final()) else {
@@ -276,7 +298,7 @@ pub(crate) fn abort(
         message: None,
         said: None,
         parts: Vec::new(),
-        reason: reason.to_owned(),
+        reason: why.reason(tx, &turn, place.now_ms)?.to_owned(),
         summary: Summary::default(),
         diffs: Vec::new(),
     };

@@ -76,9 +76,25 @@ pub(super) fn running(read: &Read<'_>, session: LogId, id: &TurnId) -> Result<Tu
 /// Something was heard of a turn: its lease begins anew, and it waits no more.
 pub(super) fn heard(tx: &Tx<'_>, place: Place, turn: &Turn) -> Result<(), StoreError> {
     if turn.until_ms.is_some_and(|until| turn.lease.is_worth_renewing(until, place.now_ms)) {
-        store::turns::set_lease(tx, place.log, turn.cursor, turn.lease.until_ms(place.now_ms))?;
+        keep(tx, place.log, turn, turn.lease.until_ms(place.now_ms))?;
     }
     went_on(tx, place.log, turn)
+}
+
+/// A turn is kept until then, and not longer than the grant lasts that it was begun under. Until when it is.
+pub(super) fn keep(
+    tx: &Tx<'_>,
+    session: LogId,
+    turn: &Turn,
+    until_ms: u64,
+) -> Result<u64, StoreError> {
+    let granted = store::grants::in_force(tx, turn.granted)?.ok();
+    let expires_at_ms = granted.and_then(|granted| granted.expires_at_ms).unwrap_or(u64::MAX);
+    let until_ms = until_ms.min(expires_at_ms);
+    if turn.until_ms != Some(until_ms) {
+        store::turns::set_lease(tx, session, turn.cursor, until_ms)?;
+    }
+    Ok(until_ms)
 }
 
 /// Whatever a turn waited for, it goes on.

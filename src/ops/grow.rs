@@ -89,7 +89,7 @@ pub(crate) fn grow(
     let went_on = turn.as_ref().is_some_and(|turn| turn.retry.is_some());
     if let Some(turn) = turn {
         if turn.until_ms.is_some_and(|until| turn.lease.is_worth_renewing(until, now_ms)) {
-            store::turns::set_lease(tx, key.session, turn.cursor, turn.lease.until_ms(now_ms))?;
+            found::keep(tx, key.session, &turn, turn.lease.until_ms(now_ms))?;
         }
         found::went_on(tx, key.session, &turn)?;
     }

@@ -37,7 +37,5 @@ pub(crate) fn of_turn(tx: &Tx<'_>, place: Place, turn: Cursor) -> Result<u64, No
     if !turn.lease.is_worth_renewing(until_ms, place.now_ms) {
         return Ok(until_ms);
     }
-    let until_ms = turn.lease.until_ms(place.now_ms);
-    store::turns::set_lease(tx, place.log, turn.cursor, until_ms)?;
-    Ok(until_ms)
+    Ok(found::keep(tx, place.log, &turn, turn.lease.until_ms(place.now_ms))?)
 }

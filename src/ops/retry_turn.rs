@@ -53,7 +53,7 @@ impl RetryTurn {
                 .now_ms
                 .max(self.retry.next_at_ms.min(place.now_ms + crate::limits::TURN_LEASE_MS_MAX)),
         );
-        store::turns::set_lease(tx, place.log, turn.cursor, until_ms)?;
+        found::keep(tx, place.log, &turn, until_ms)?;
         store::turns::set_retry(tx, place.log, turn.cursor, Some(&self.retry))?;
         let retry = self.retry.clone();
         let retried = TurnRetried { id: self.id.clone(), cursor: turn.cursor, retry };

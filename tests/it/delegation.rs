@@ -378,6 +378,66 @@ fn a_delegate_that_is_revoked_or_expires_is_told_of_and_others_are_no_delegates(
     });
 }
 
+/// Whoever loses what it was given has lost the turn it began as well, however that came about, and however long
+/// the turn's own lease lasts.
+#[test]
+fn the_turns_of_a_delegate_end_with_its_delegation() {
+    let mut server = Server::start();
+    let data = server.data.clone();
+    local(async {
+        let (_, session) = made(&root(&server).await);
+        let ears = Rc::new(Ears::default());
+        let _feed = feed(&session, &ears, |_| ()).await.unwrap();
+        let mut producer = Producer::new();
+        let soon_ms = now_ms() + 3_000;
+        let silent = delegate(&session, &mut producer, |mut draft| {
+            draft.set_lease_ms(1_000);
+            draft.get_where().set_here(());
+        });
+        let silent = silent.await.unwrap();
+        let expires = delegate(&session, &mut producer, |mut draft| {
+            draft.reborrow().init_narrowing().set_expires_at_ms(soon_ms);
+            draft.get_where().set_here(());
+        });
+        let expires = expires.await.unwrap();
+        // No delegation, but a ref with an end.
+        let (narrowed, _) = crate::grants::attenuate(&session, &mut producer, |mut narrowing| {
+            crate::grants::all(narrowing.reborrow());
+            narrowing.set_expires_at_ms(soon_ms);
+        })
+        .await
+        .unwrap();
+        let mut numbers = Producer::new();
+        for (held, id) in [(&silent.delegate, "t1"), (&expires.delegate, "t2"), (&narrowed, "t3")] {
+            let mut request = held.begin_turn_request();
+            numbers.header(request.get().init_op());
+            let mut draft = request.get().init_turn();
+            draft.set_id(id);
+            draft.set_lease_ms(3_600_000);
+            draft.set_if_busy(bowline::wire::message_capnp::IfBusy::Beside);
+            request.send().promise.await.unwrap();
+        }
+        let over = |id: &str| {
+            let line = format!("ended {id} Aborted");
+            ears.heard(move |lines| lines.iter().any(|it| it.contains(&line)))
+        };
+        over("t1").await;
+        assert!(now_ms() < soon_ms, "with its delegation, and not with the others");
+        over("t2").await;
+        over("t3").await;
+        assert!(now_ms() >= soon_ms);
+        let answer = session.turns_request().send().promise.await.unwrap();
+        for turn in answer.get().unwrap().get_turns().unwrap() {
+            let reason = turn.get_reason().unwrap().to_string().unwrap();
+            assert!(reason.contains("the grant it was begun under"), "{reason}");
+        }
+        assert_eq!(crate::conversation::Story::new(session).line("status").await, "idle");
+    });
+    server.signal(rustix::process::Signal::TERM);
+    server.ended();
+    assert_verified(&data);
+}
+
 /// What was handed to one is nothing to another: not its session, and not by its id.
 #[test]
 fn children_are_found_by_who_delegated_and_by_nobody_beside() {

@@ -385,8 +385,7 @@ impl Fresh<'_> {
         };
         let granted = self.batch.grant;
         let place = Place { log, cursor: head.next(), now_ms, granted, only_own: false };
-        let why = "the grant it was begun under was taken back";
-        if let Some(ended) = end_turn::abort(tx, place, turn, why)? {
+        if let Some(ended) = end_turn::abort(tx, place, turn, end_turn::Why::Cut)? {
             let first = Also { log, entry: ended.entry, granted };
             for also in std::iter::once(first).chain(ended.also) {
                 self.say(tx, now_ms, also, so_far)?;
