@@ -16,7 +16,7 @@ use crate::model::audit::{self, Entry};
 use crate::model::code::Coded;
 use crate::model::grant::Fallen;
 use crate::ops::Cut;
-use crate::store::{Store, StoreError, audit as audit_trail, delegations, grants};
+use crate::store::{Store, StoreError, audit as audit_trail, delegations, grants, turns};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::thread;
@@ -226,6 +226,7 @@ fn recover(
     // Nobody could be heard meanwhile.
     let begun = store.begin().and_then(|tx| {
         delegations::begin_anew(&tx, clock.now_ms())?;
+        turns::begin_anew(&tx, clock.now_ms())?;
         tx.commit()
     });
     if let Err(error) = begun {

@@ -319,6 +319,18 @@ pub fn set_lease(
     Ok(())
 }
 
+/// Nobody could be heard while the disk failed: every lease begins anew. How many were moved.
+pub fn begin_anew(tx: &Tx<'_>, now_ms: u64) -> Result<u64, StoreError> {
+    let moved = tx.conn.execute(
+        "UPDATE turn_leases SET until_ms = max(until_ms, coalesce((
+           SELECT min(?1 + lease_ms, coalesce(expires_at_ms, ?1 + lease_ms))
+           FROM turns LEFT JOIN grants ON grants.id = turns.granted
+           WHERE turns.session = turn_leases.session AND turns.cursor = turn_leases.turn), 0))",
+        [sql_int(now_ms)],
+    )?;
+    Ok(moved as u64)
+}
+
 /// The turn needs no lease any more.
 pub fn drop_lease(tx: &Tx<'_>, session: LogId, turn: Cursor) -> Result<(), StoreError> {
     tx.conn

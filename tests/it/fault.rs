@@ -201,6 +201,38 @@ fn a_full_disk_is_trouble_that_passes() {
     assert!(server.is_running());
 }
 
+/// Nobody could be heard while the disk was full, so that is held against no turn.
+#[test]
+fn a_turn_outlives_trouble_with_the_disk_that_lasts_longer_than_its_lease() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shim, full) = (shim(dir.path()), dir.path().join("full"));
+    let server = start_with(&dir.path().join("data"), &shim, "DISK_FULL_WHILE", &full);
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut producer = Producer::new();
+        let mut request = session.begin_turn_request();
+        producer.header(request.get().init_op());
+        request.get().init_turn().set_lease_ms(1_500);
+        let answer = request.send().promise.await.unwrap();
+        let turn = answer.get().unwrap().get_turn().unwrap();
+        std::fs::write(&full, "").unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(4) {
+            // A write of somebody else's, so that the trouble is noticed at once.
+            let error = failure(batch_at(&producer, 2, &session, &["x"]).send().promise).await;
+            assert!(matches!(code(&error), "overloaded" | "outcome-unknown"), "{error}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        std::fs::remove_file(&full).unwrap();
+        while batch_at(&producer, 2, &session, &["x"]).send().promise.await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Long enough to be looked at, and not as long as the lease.
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        turn.heartbeat_request().send().promise.await.unwrap();
+    });
+}
+
 /// Taking back is a commit like another one: who does not know whether it happened asks again, and once it is
 /// answered, nothing under the grant works.
 #[test]
