@@ -196,7 +196,8 @@ interface Turn {
   # `Session.append` as well, a batch at a time.
   #
   # It ends by `finish`, whoever calls it, or when its lease runs out because nothing was heard of it: any call
-  # here and any op that names it keeps it. However it ends, tools that still ran are closed as interrupted and
+  # here but `info`, any piece of text and any op that names it keeps it. It is aborted as well when the grant it
+  # was begun under is taken back, lapses or expires. However it ends, tools that still ran are closed as interrupted and
   # open texts as far as they came, in the same transaction. After that it answers `turn-ended`.
 
   info @0 () -> (turn :TurnInfo);

@@ -96,6 +96,9 @@ impl turn::Server for Turn {
             return Err(to_wire(forbidden));
         }
         let claim = self.claim.derive().map_err(to_wire)?;
+        // Whoever asks is there.
+        let heard = house.engine.turn_heartbeat(self.claim.grant(), self.session, self.cursor);
+        heard.answer().await.map_err(to_wire)?;
         let mut results = results.get();
         results.set_offset(offset);
         results.set_writer(part_writer::client(claim, key));

@@ -758,6 +758,30 @@ fn nothing_late_is_said_of_a_message() {
     );
 }
 
+/// Asking where to go on is a sign of life.
+#[test]
+fn asking_where_to_go_on_keeps_a_turn() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        let mut producer = Producer::new();
+        let turn = begin(&session, &mut producer, 1_000);
+        add_message(&turn, &mut producer, "a1");
+        open_text(&turn, &mut producer, "p1").flush_request().send().promise.await.unwrap();
+        let begun = now_ms();
+        while now_ms() < begun + 2_500 {
+            let mut request = turn.part_writer_request();
+            request.get().set_message_id("a1");
+            request.get().set_part_id("p1");
+            let answer = request.send().promise.await.unwrap();
+            assert_eq!(answer.get().unwrap().get_offset(), 0);
+            until_ms(now_ms() + 200).await;
+        }
+        assert_eq!(story.line("status").await, "busy");
+    });
+}
+
 /// A retry ends with the next piece of text, too.
 #[test]
 fn a_piece_of_text_says_that_a_turn_goes_on() {
