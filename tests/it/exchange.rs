@@ -135,6 +135,75 @@ fn a_session_goes_out_and_comes_in_equal() {
     }
 }
 
+/// A session that was worked in, turns and all, comes back from a binary document as it was cut back.
+#[test]
+fn a_binary_document_carries_what_is_reverted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    let server = Server::start_in(&one, &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        let mut story = Story::new(fresh_session(&root));
+        story.tell("turn t1 u1\nsay t1 a1\ntext t1 a1 p1 one\ntext t1 a1 p2 two").await;
+        story.tell("finish t1 completed\nuser u2 more\nrevert a1 p2\nshow -> u1:u1 a1:one").await;
+    });
+    drop(server);
+    for (id, _) in all_heads(&one) {
+        let file = dir.path().join("session.bowline");
+        std::fs::write(&file, export(&one, &id, "binary")).unwrap();
+        let path = file.to_str().unwrap();
+        let done = import(&two, &[path]);
+        assert_eq!(done["messagesAdded"], 3, "{done}");
+        let heads = all_heads(&two);
+        let again = import(&two, &[path]);
+        assert_eq!(again["messagesSame"], 3, "{again}");
+        assert_eq!(all_heads(&two), heads, "nothing was written");
+        let server = Server::start_in(&two, &[], &[]);
+        local(async {
+            let mut request = root(&server).await.session_request();
+            request.get().set_id(&id);
+            let mut story = Story::new(request.send().pipeline.get_session());
+            story.tell("show -> u1:u1 a1:one\nunrevert\nshow -> u1:u1 a1:one,two u2:more").await;
+        });
+    }
+    verified(&two);
+}
+
+/// A child's document can be taken without its parent's, in either form, and says whose it was.
+#[test]
+fn a_child_comes_in_without_its_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = dir.path().join("one");
+    let server = Server::start_in(&one, &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        let project = open_project(&root, &mut Producer::new(), "/w").pipeline.get_project();
+        let mut numbers = Producer::new();
+        for (id, parent) in [("above", ""), ("below", "above")] {
+            let mut request = project.create_session_request();
+            numbers.header(request.get().init_op());
+            let mut draft = request.get().init_session();
+            draft.set_id(id);
+            draft.set_parent_id(parent);
+            request.send().promise.await.unwrap();
+        }
+    });
+    drop(server);
+    for format in ["json", "binary"] {
+        let file = dir.path().join(format);
+        std::fs::write(&file, export(&one, "below", format)).unwrap();
+        let alone = dir.path().join(format!("alone-{format}"));
+        let done = import(&alone, &[file.to_str().unwrap()]);
+        assert_eq!(done["sessionsCreated"], 1, "{done}");
+        for _ in 0..2 {
+            let told: Value = serde_json::from_slice(&export(&alone, "below", "json")).unwrap();
+            assert_eq!(told["info"]["parentID"], "above", "{format}");
+            import(&alone, &[file.to_str().unwrap()]);
+        }
+        verified(&alone);
+    }
+}
+
 /// Mistakes are explained, and nothing is left behind.
 #[test]
 fn what_is_no_document_is_said_to_be_none() {

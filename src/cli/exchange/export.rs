@@ -8,7 +8,7 @@ use crate::exchange::json::{
     Place, message_to_json, session_from_json, session_to_json, todo_to_json,
 };
 use crate::model::content::content_ref;
-use crate::wire::message_capnp::message_body;
+use crate::wire::message_capnp::{message_body, revert};
 use crate::wire::session_capnp::{session, session_draft};
 use capnp::message::Builder;
 use clap::{Args, ValueEnum};
@@ -156,7 +156,7 @@ impl SessionReader<'_> {
         let (_, info) = self.info()?;
         let raw = RawValue::from_string(info).map_err(|error| Trouble::Other(error.to_string()))?;
         let mut draft = Builder::new_default();
-        session_from_json(&raw, true, draft.init_root::<session_draft::Builder<'_>>())
+        let taken = session_from_json(&raw, true, draft.init_root::<session_draft::Builder<'_>>())
             .map_err(|untaken| Trouble::Other(untaken.to_string()))?;
         let mut writer = BinaryWriter::new(out, draft.get_root_as_reader()?).map_err(odd)?;
         let count = self.each(|taken| {
@@ -178,6 +178,13 @@ impl SessionReader<'_> {
         let answer = self.door.wait(self.session.todos_request().send().promise)?;
         for todo in answer.get()?.get_todos()? {
             writer.todo(todo).map_err(odd)?;
+        }
+        if let Some(reverted) = taken.reverted {
+            let mut revert = Builder::new_default();
+            let mut to = revert.init_root::<revert::Builder<'_>>();
+            to.set_message_id(reverted.message_id.as_str());
+            to.set_part_id(reverted.part_id.as_deref().unwrap_or_default());
+            writer.revert(revert.get_root_as_reader()?).map_err(odd)?;
         }
         writer.finish().map_err(odd)?.flush()?;
         Ok(count)

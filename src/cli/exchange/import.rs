@@ -5,9 +5,9 @@ use super::{Door, Trouble, bar, code, opencode};
 use crate::cli::upkeep::{Directory, count};
 use crate::cli::{complain, exit};
 use crate::exchange::document::{Format, WireTaker, read, read_binary};
-use crate::exchange::json::{message_from_json, session_from_json, todo_from_json};
+use crate::exchange::json::{Reverted, message_from_json, session_from_json, todo_from_json};
 use crate::exchange::{Kept, Stop, Taker, Untaken};
-use crate::wire::message_capnp::{message_body, session_change, todo};
+use crate::wire::message_capnp::{message_body, revert, session_change, todo};
 use crate::wire::root_capnp::{project, root};
 use crate::wire::session_capnp::session_draft;
 use capnp::message::{Builder, HeapAllocator};
@@ -232,7 +232,7 @@ pub(super) struct Taking<'a> {
     /// Where sessions of a project belong, by the project's id; what a session says of itself otherwise.
     known: Option<HashMap<String, (String, String)>>,
     into: Option<IntoSession<'a>>,
-    revert: Option<crate::exchange::json::Reverted>,
+    revert: Option<Reverted>,
     contents: Vec<(Kept, Vec<u8>)>,
     todos: Vec<Builder<HeapAllocator>>,
     pub(super) done: Done,
@@ -296,6 +296,25 @@ impl<'a> Taking<'a> {
         Ok(())
     }
 
+    /// Whether a session can have the parent it names, or has it already.
+    fn has_parent(&self, draft: session_draft::Reader<'_>) -> Result<bool, Trouble> {
+        let parent = draft.get_parent_id()?;
+        if parent.is_empty() {
+            return Ok(true);
+        }
+        let look = |id: capnp::text::Reader<'_>| {
+            let mut request = self.door.root().session_request();
+            request.get().set_id(id);
+            let info = request.send().pipeline.get_session().info_request().send().promise;
+            self.door.wait(async { Ok::<_, Trouble>(info.await) })
+        };
+        // One that was made without it has none ever after.
+        Ok(match look(draft.get_id()?)? {
+            Ok(info) => info.get()?.get_session()?.get_parent_id()? == parent,
+            Err(_) => look(parent)?.is_ok(),
+        })
+    }
+
     fn put(&mut self, body: message_body::Reader<'_>) -> Result<(), Trouble> {
         let contents = std::mem::take(&mut self.contents);
         let into = self
@@ -321,20 +340,8 @@ impl Taker for Taking<'_> {
             }
         };
         taken.untaken.iter().for_each(|untaken| self.done.untaken(untaken));
-        let mut parent_there = true;
-        {
-            let draft = draft.get_root_as_reader::<session_draft::Reader<'_>>()?;
-            let parent = draft.get_parent_id()?.to_string().unwrap_or_default();
-            if !parent.is_empty() {
-                let mut request = self.door.root().session_request();
-                request.get().set_id(parent.as_str());
-                let found =
-                    self.door.wait(async { Ok::<_, Trouble>(request.send().promise.await) })?;
-                parent_there = found.is_ok();
-            }
-        }
         // A parent that is nowhere stays a name among the other fields.
-        if !parent_there {
+        if !self.has_parent(draft.get_root_as_reader()?)? {
             draft = Builder::new_default();
             session_from_json(session, false, draft.init_root()).map_err(|it| it.to_string())?;
         }
@@ -382,6 +389,33 @@ impl Taker for Taking<'_> {
     }
 }
 
+/// A session whose parent is nowhere: that stays a name among the other fields.
+fn without_parent(draft: session_draft::Reader<'_>) -> Result<Builder<HeapAllocator>, Stop> {
+    let name = serde_json::to_string(draft.get_parent_id()?.to_str()?)?;
+    let mut rest = "{}".to_owned();
+    let mut kept = Vec::new();
+    for change in draft.get_changes()? {
+        match change.which()? {
+            session_change::Rest(json) => rest = json?.to_string()?,
+            _ => kept.push(change),
+        }
+    }
+    let others = rest.trim_start().strip_prefix('{').unwrap_or("}");
+    let comma = if others.trim_start().starts_with('}') { "" } else { "," };
+    let mut message = Builder::new_default();
+    let mut to = message.init_root::<session_draft::Builder<'_>>();
+    to.set_id(draft.get_id()?);
+    to.set_title(draft.get_title()?);
+    to.set_created_at_ms(draft.get_created_at_ms());
+    let mut changes = to.init_changes(kept.len() as u32 + 1);
+    for (at, change) in (0..).zip(&kept) {
+        changes.set_with_caveats(at, *change)?;
+    }
+    let rest = format!(r#"{{"parentID":{name}{comma}{others}"#);
+    changes.get(kept.len() as u32).set_rest(rest.as_str());
+    Ok(message)
+}
+
 impl WireTaker for Taking<'_> {
     fn session(&mut self, draft: session_draft::Reader<'_>) -> Result<(), Stop> {
         let mut home = Home::default();
@@ -398,11 +432,28 @@ impl WireTaker for Taking<'_> {
                 _ => {}
             }
         }
-        Ok(self.begin(draft, &home)?)
+        if self.has_parent(draft)? {
+            return Ok(self.begin(draft, &home)?);
+        }
+        let orphan = without_parent(draft)?;
+        Ok(self.begin(orphan.get_root_as_reader()?, &home)?)
     }
 
     fn message(&mut self, body: message_body::Reader<'_>) -> Result<(), Stop> {
-        Ok(self.put(body)?)
+        // Turns stay where they were: on the way, a message belongs to none.
+        let mut copy = Builder::new_default();
+        copy.set_root(body)?;
+        copy.get_root::<message_body::Builder<'_>>()?.set_turn_id("");
+        Ok(self.put(copy.get_root_as_reader()?)?)
+    }
+
+    fn revert(&mut self, revert: revert::Reader<'_>) -> Result<(), Stop> {
+        let part = revert.get_part_id()?.to_string()?;
+        self.revert = Some(Reverted {
+            message_id: revert.get_message_id()?.to_string()?,
+            part_id: Some(part).filter(|part| !part.is_empty()),
+        });
+        Ok(())
     }
 
     fn todo(&mut self, todo: todo::Reader<'_>) -> Result<(), Stop> {

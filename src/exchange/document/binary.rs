@@ -8,13 +8,14 @@
 //! 4        content: its SHA-256 (32 bytes), an offset (8 bytes, little-endian), bytes from there on
 //! 5        end: messages, todos, bytes of content (8 bytes each, little-endian), and the SHA-256 of
 //!          everything before that hash; nothing follows
+//! 6        where the conversation was cut back to: Revert, packed; at most once
 //! ```
 //!
 //! Content comes in order, without gaps, and before the first message that names it.
 
 use super::{Counts, DocumentError, RECORD_BYTES_MAX};
 use crate::exchange::Stop;
-use crate::wire::message_capnp::{message_body, todo};
+use crate::wire::message_capnp::{message_body, revert, todo};
 use crate::wire::session_capnp::session_draft;
 use capnp::message::{Builder, ReaderOptions};
 use capnp::serialize_packed;
@@ -31,6 +32,7 @@ const MESSAGE: u8 = 2;
 const TODO: u8 = 3;
 const CONTENT: u8 = 4;
 const END: u8 = 5;
+const REVERT: u8 = 6;
 
 const HASH_BYTES: usize = 32;
 const CONTENT_HEAD_BYTES: usize = HASH_BYTES + 8;
@@ -69,6 +71,11 @@ impl<W: Write> BinaryWriter<W> {
     pub fn todo(&mut self, todo: todo::Reader<'_>) -> Result<(), DocumentError> {
         self.counts.todos += 1;
         self.packed::<todo::Owned>(TODO, todo)
+    }
+
+    /// Says where the conversation was cut back to.
+    pub fn revert(&mut self, revert: revert::Reader<'_>) -> Result<(), DocumentError> {
+        self.packed::<revert::Owned>(REVERT, revert)
     }
 
     /// Adds a piece of content. Pieces of one content follow each other, beginning at 0.
@@ -135,6 +142,9 @@ pub trait WireTaker {
     /// The next item of the todo list.
     fn todo(&mut self, todo: todo::Reader<'_>) -> Result<(), Stop>;
 
+    /// Where the conversation was cut back to, if it was; once, at any time.
+    fn revert(&mut self, revert: revert::Reader<'_>) -> Result<(), Stop>;
+
     /// The next piece of content, which some message after it names.
     fn content(&mut self, hash: &[u8; 32], offset: u64, data: &[u8]) -> Result<(), Stop>;
 }
@@ -143,7 +153,8 @@ pub trait WireTaker {
 pub fn read_binary(input: impl Read, taker: &mut dyn WireTaker) -> Result<Counts, DocumentError> {
     let mut input = Input { input, hash: Sha256::new() };
     input.magic()?;
-    let mut reading = Reading { taker, counts: Counts::default(), content_bytes: 0, content: None };
+    let counts = Counts::default();
+    let mut reading = Reading { taker, counts, content_bytes: 0, content: None, reverted: false };
     let mut payload = Vec::new();
     let mut is_first = true;
     loop {
@@ -247,6 +258,8 @@ struct Reading<'a> {
     content_bytes: u64,
     /// The content whose pieces are coming: its hash, the hash of what came, and how much that was.
     content: Option<([u8; HASH_BYTES], Sha256, u64)>,
+    /// Whether it was said where the conversation was cut back to.
+    reverted: bool,
 }
 
 impl Reading<'_> {
@@ -268,6 +281,13 @@ impl Reading<'_> {
                 self.counts.todos += 1;
                 let message = unpacked(payload)?;
                 self.taker.todo(message.get_root().map_err(unreadable)?)
+            }
+            REVERT => {
+                if std::mem::replace(&mut self.reverted, true) {
+                    return Err(damaged("it says twice where it was cut back to"));
+                }
+                let message = unpacked(payload)?;
+                self.taker.revert(message.get_root().map_err(unreadable)?)
             }
             CONTENT => return self.piece(payload),
             _ => return Err(damaged(format!("a record has the unknown tag {tag}"))),

@@ -22,6 +22,11 @@ impl WireTaker for Notes {
         Ok(())
     }
 
+    fn revert(&mut self, revert: revert::Reader<'_>) -> Result<(), Stop> {
+        self.0.push(format!("revert {}", revert.get_message_id()?.to_str()?));
+        Ok(())
+    }
+
     fn content(&mut self, hash: &[u8; 32], offset: u64, data: &[u8]) -> Result<(), Stop> {
         self.0.push(format!("content {:x} {offset} {}", hash[0], data.len()));
         Ok(())
