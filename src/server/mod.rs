@@ -180,6 +180,8 @@ pub async fn run(
     let workers = Workers::start(settings.workers, &house, &phases)?;
     let listening = listeners.addresses();
     data.sign(&Holder { pid, since_ms: started_at_ms, listening: listening.clone() })?;
+    // Before anybody can ask: what a crash left under way for too long is over.
+    leases::end_due(&house.engine, &house.readers, lease_clock.as_ref()).await;
     let accepting = listeners.accept_into(workers.door(), limits.connections_max);
     let sweeping = {
         let (engine, readers) = (house.engine.clone(), house.readers.clone());
