@@ -64,6 +64,23 @@ impl Story {
         }
     }
 
+    /// Goes on with an open part; how long its text is.
+    async fn resume(&mut self, turn: &str, message: &str, id: &str) -> String {
+        let mut request = self.session.turn_request();
+        request.get().set_id(turn);
+        let mut request = request.send().pipeline.get_turn().part_writer_request();
+        request.get().set_message_id(message);
+        request.get().set_part_id(id);
+        match request.send().promise.await {
+            Err(error) => code(&error).to_owned(),
+            Ok(answer) => {
+                let answer = answer.get().unwrap();
+                self.writers.insert(id.to_owned(), answer.get_writer().unwrap());
+                answer.get_offset().to_string()
+            }
+        }
+    }
+
     /// A piece of text; how long the text is on disk then.
     async fn delta(&mut self, id: &str, offset: u64, text: &str) -> String {
         let writer = &self.writers[id];
@@ -111,13 +128,14 @@ impl Story {
     async fn status(&self) -> String {
         let answer = self.session.info_request().send().promise.await.unwrap();
         let status = answer.get().unwrap().get_session().unwrap().get_status().unwrap();
-        match status.which().unwrap() {
+        let what = match status.which().unwrap() {
             status::Idle(()) => "idle".into(),
-            status::Busy(()) => match status.get_queued() {
-                0 => "busy".into(),
-                queued => format!("busy, {queued} queued"),
-            },
+            status::Busy(()) => "busy".into(),
             status::Retry(retry) => format!("retry {}", retry.unwrap().get_attempt()),
+        };
+        match status.get_queued() {
+            0 => what,
+            queued => format!("{what}, {queued} queued"),
         }
     }
 
@@ -154,6 +172,7 @@ impl Story {
             }
             ["open", turn, message, id] => self.open(turn, message, id, "text").await,
             ["open", turn, message, id, kind] => self.open(turn, message, id, kind).await,
+            ["resume", turn, message, id] => self.resume(turn, message, id).await,
             ["delta", id, offset, said] => self.delta(id, offset.parse().unwrap(), said).await,
             ["text", turn, message, id, said] => {
                 self.op(|op| put(op.init_put_part(), turn, message, id).set_text(said)).await

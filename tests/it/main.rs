@@ -32,6 +32,7 @@ mod ledger;
 mod model;
 mod opencode_data;
 mod operate;
+mod repair;
 mod replay;
 mod sessions;
 mod shares;
