@@ -98,41 +98,168 @@ fn older_files_of_opencode_are_imported_too_also_beside_a_running_server() {
     drop(server);
 }
 
-/// What was taken in goes out equal, in either form, and comes in again on another server.
+/// What was taken in goes out equal, in either form, and comes in again on another server; children before their
+/// parents, and cut back where they were.
 #[test]
 fn a_session_goes_out_and_comes_in_equal() {
     let dir = tempfile::tempdir().unwrap();
     let (one, two, three) =
         (dir.path().join("one"), dir.path().join("two"), dir.path().join("three"));
     let database = dir.path().join("opencode.db");
-    let shape = Shape { projects: 1, sessions: 2, messages_per_session: 40, seed: 3 };
+    let shape = Shape { projects: 2, sessions: 12, messages_per_session: 25, seed: 3 };
     write_database(&database, shape);
+    let servers = [&one, &two, &three].map(|data| Server::start_in(data, &[], &[]));
     import(&one, &["opencode", database.to_str().unwrap()]);
-    for (id, _) in all_heads(&one) {
-        let json = export(&one, &id, "json");
-        let binary = export(&one, &id, "binary");
+    let mut made: Vec<_> = crate::opencode_data::sessions(shape).collect();
+    made.reverse();
+    let hard = |name: &str| made.iter().any(|session| session.info.get(name).is_some());
+    assert!(["parentID", "revert", "permission", "summary", "metadata"].into_iter().all(hard));
+    for session in &made {
+        let id = session.id();
+        let json = export(&one, id, "json");
+        let binary = export(&one, id, "binary");
         assert!(binary.len() < json.len(), "{} is not less than {}", binary.len(), json.len());
+        let told: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(told["info"], session.info);
+        let messages = session.messages.iter();
+        let messages =
+            messages.map(|(info, parts)| serde_json::json!({ "info": info, "parts": parts }));
+        assert_eq!(told["messages"], Value::from(messages.collect::<Vec<_>>()), "{id}");
+        // What is to be done is taken back with what is reverted.
+        if session.info.get("revert").is_none() {
+            assert_eq!(told["todos"], Value::from(session.todos.clone()), "{id}");
+        }
         for (to, document, name) in [(&two, &json, "a.json"), (&three, &binary, "a.bowline")] {
             let file = dir.path().join(name);
             std::fs::write(&file, document).unwrap();
             let path = file.to_str().unwrap();
             let done = import(to, &[path]);
-            assert_eq!(done["messagesAdded"], 40, "{done}");
+            assert_eq!(done["messagesAdded"], 25, "{done}");
             let again = import(to, &[path]);
-            assert_eq!(again["messagesSame"], 40, "{again}");
-            let mut before: Value = serde_json::from_slice(&json).unwrap();
-            let mut after: Value = serde_json::from_slice(&export(to, &id, "json")).unwrap();
-            for told in [&mut before, &mut after] {
-                // The server's own words about the session.
-                told["info"].as_object_mut().unwrap().remove("slug");
-                told["info"]["time"].as_object_mut().unwrap().remove("updated");
-            }
-            assert_eq!(before, after, "{name}");
+            assert_eq!(again["messagesSame"], 25, "{again}");
+            let after: Value = serde_json::from_slice(&export(to, id, "json")).unwrap();
+            assert_eq!(told, after, "{name}");
         }
     }
+    drop(servers);
     for data in [&one, &two, &three] {
         verified(data);
     }
+}
+
+/// What is broken is counted, told with its reason, and stops nothing.
+#[test]
+fn broken_rows_are_counted_and_the_rest_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, database) = (dir.path().join("data"), dir.path().join("opencode.db"));
+    let shape = Shape { projects: 1, sessions: 4, messages_per_session: 10, seed: 17 };
+    write_database(&database, shape);
+    let made: Vec<_> = crate::opencode_data::sessions(shape).collect();
+    let message = |session: usize, n: usize| made[session].messages[n].0["id"].as_str().unwrap();
+    let broken = rusqlite::Connection::open(&database).unwrap();
+    broken.pragma_update(None, "foreign_keys", "off").unwrap();
+    let set = "UPDATE message SET data = ?2 WHERE id = ?1";
+    broken.execute(set, (message(0, 3), "{\"role\":")).unwrap();
+    broken.execute(set, (message(1, 4), "{\"time\":{\"created\":1}}")).unwrap();
+    broken.execute(set, (message(1, 5), "{\"role\":\"robot\"}")).unwrap();
+    let moved = "UPDATE message SET session_id = 'ses_nowhere' WHERE id = ?1";
+    broken.execute(moved, [message(2, 9)]).unwrap();
+    let part = made[3].messages[1].1[0]["id"].as_str().unwrap();
+    broken.execute("UPDATE part SET data = 'x' WHERE id = ?1", [part]).unwrap();
+    drop(broken);
+    let output = run(&data, &["import", "--json", "opencode", database.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stderr));
+    let done: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&done["sessionsCreated"], &done["messagesAdded"]),
+        (&4.into(), &36.into()),
+        "{done}"
+    );
+    let untaken = &done["untaken"];
+    assert_eq!((&untaken["no-role"], &untaken["unknown-role"]), (&1.into(), &1.into()), "{done}");
+    // A message that cannot be read, and a part of another one.
+    assert_eq!(untaken["not-json"], 2, "{done}");
+    assert!(untaken["orphan"].as_u64().is_some_and(|count| count > 0), "{done}");
+    let shown = done["untakenShown"].to_string();
+    for id in [message(0, 3), message(1, 4), message(1, 5), message(2, 9), part] {
+        assert!(shown.contains(id), "{id} is not in {shown}");
+    }
+    let again = run(&data, &["import", "opencode", database.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(4));
+    verified(&data);
+}
+
+/// A session that has changed since is brought back to what its document says, as far as it is a conversation
+/// still.
+#[test]
+fn a_document_that_is_taken_again_sets_right_what_has_changed_since() {
+    use bowline::wire::message_capnp::{Action, rule};
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let document = dir.path().join("session.json");
+    let rules = serde_json::json!([{"permission": "bash", "pattern": "*", "action": "deny"}]);
+    let info = serde_json::json!({
+        "id": "ses_1", "title": "one", "directory": "/w", "time": {"created": 1},
+        "model": {"providerID": "p", "id": "m"}, "permission": rules,
+        "summary": {"additions": 1, "deletions": 2, "files": 3},
+    });
+    let user = |id: &str| {
+        let part = serde_json::json!({"id": format!("p{id}"), "type": "text", "text": id,
+            "messageID": id, "sessionID": "ses_1"});
+        let info = serde_json::json!({"id": id, "role": "user", "sessionID": "ses_1", "time": {"created": 1}});
+        serde_json::json!({"info": info, "parts": [part]})
+    };
+    let told = serde_json::json!({"info": info, "messages": [user("u1"), user("u2")]});
+    std::fs::write(&document, told.to_string()).unwrap();
+    let path = document.to_str().unwrap();
+    import(&data, &[path]);
+    let server = Server::start_in(&data, &[], &[]);
+    local(async {
+        let mut request = root(&server).await.session_request();
+        request.get().set_id("ses_1");
+        let mut story = Story::new(request.send().pipeline.get_session());
+        let changed = story.op(|op| {
+            let mut list = op.init_update(5);
+            list.reborrow().get(0).set_title("two");
+            list.reborrow().get(1).init_model().set_model_id("other");
+            let mut rule: rule::Builder<'_> = list.reborrow().get(2).init_set_rules(1).get(0);
+            rule.set_permission("bash");
+            rule.set_pattern("*");
+            rule.set_action(Action::Allow);
+            list.reborrow().get(3).init_summary().set_files(9);
+            list.get(4).set_archived_at_ms(5);
+        });
+        assert_eq!(changed.await, "ok");
+    });
+    import(&data, &[path]);
+    let after: Value = serde_json::from_slice(&export(&data, "ses_1", "json")).unwrap();
+    for name in ["title", "model", "permission", "summary"] {
+        assert_eq!(after["info"][name], told["info"][name], "{name}");
+    }
+    assert!(after["info"]["time"].get("archived").is_none());
+    // What was left behind for something else stays there, and is told.
+    local(async {
+        let mut request = root(&server).await.session_request();
+        request.get().set_id("ses_1");
+        let mut story = Story::new(request.send().pipeline.get_session());
+        story.tell("revert u2\nturn t1 u3\nfinish t1 completed\nshow -> u1:u1 u3:u3").await;
+    });
+    let heads = local(async { heads_of(&server).await });
+    let again = import(&data, &[path]);
+    assert_eq!(
+        (&again["messagesSame"], &again["messagesAdded"]),
+        (&1.into(), &0.into()),
+        "{again}"
+    );
+    assert_eq!(again["untaken"], serde_json::json!({ "refused": 1 }), "{again}");
+    assert!(again["untakenShown"].to_string().contains("u2"), "{again}");
+    assert_eq!(local(async { heads_of(&server).await }), heads, "nothing was written");
+    drop(server);
+    verified(&data);
+}
+
+async fn heads_of(server: &Server) -> Vec<(String, u64)> {
+    heads(&root(server).await).await
 }
 
 /// A session that was worked in, turns and all, comes back from a binary document as it was cut back.

@@ -273,7 +273,7 @@ impl<'a> Taking<'a> {
         let todos = std::mem::take(&mut self.todos);
         let read = todos.iter().map(|todo| todo.get_root_as_reader::<todo::Reader<'_>>());
         into.todos(&read.collect::<Result<Vec<_>, _>>()?)?;
-        into.flush()
+        into.end(&mut self.done)
     }
 
     pub(super) fn finish(mut self) -> Result<Done, Trouble> {

@@ -10,7 +10,7 @@ use crate::exchange::{Kept, Untaken};
 use crate::limits::{BATCH_OPS_MAX, OP_PAYLOAD_BYTES_MAX, PARTS_MAX, UPLOAD_BYTES_MAX};
 use crate::model::content::without_parts;
 use crate::wire::bowline_capnp::{op_header, outcome, registration};
-use crate::wire::message_capnp::{message_body, part, session_change, todo};
+use crate::wire::message_capnp::{message_body, part, session_change, summary, todo};
 use crate::wire::root_capnp::project;
 use crate::wire::session_capnp::{session, session_draft, session_op};
 use capnp::message::{Builder, HeapAllocator};
@@ -123,6 +123,8 @@ pub(super) struct IntoSession<'a> {
     there: HashMap<String, There>,
     pending: Vec<Builder<HeapAllocator>>,
     pending_bytes: usize,
+    /// Messages that are there and not in the conversation.
+    left_behind: Vec<String>,
 }
 
 impl<'a> IntoSession<'a> {
@@ -158,7 +160,9 @@ impl<'a> IntoSession<'a> {
             registered.get_next_expected_seq(),
         );
         let (there, pending) = (HashMap::new(), Vec::new());
-        let mut into = Self { door, id, session, numbers, there, pending, pending_bytes: 0 };
+        let (pending_bytes, left_behind) = (0, Vec::new());
+        let mut into =
+            Self { door, id, session, numbers, there, pending, pending_bytes, left_behind };
         match existed {
             true => {
                 done.sessions_found += 1;
@@ -202,11 +206,13 @@ impl<'a> IntoSession<'a> {
         let answer = self.door.wait(self.session.info_request().send().promise)?;
         let info = answer.get()?.get_session()?;
         let mut wanted = Vec::new();
+        let mut archived = false;
         for change in draft.get_changes()? {
             let differs = match change.which()? {
                 session_change::Title(title) => title? != info.get_title()?,
                 session_change::Metadata(json) => json? != info.get_metadata()?,
                 session_change::ArchivedAtMs(at) => {
+                    archived = true;
                     !info.get_archived() || at != info.get_archived_at_ms()
                 }
                 session_change::Agent(agent) => agent? != info.get_agent()?,
@@ -214,20 +220,52 @@ impl<'a> IntoSession<'a> {
                 session_change::Path(path) => path? != info.get_path()?,
                 session_change::Version(version) => version? != info.get_version()?,
                 session_change::Rest(json) => json? != info.get_rest()?,
+                session_change::Model(model) => {
+                    let (wanted, there) = (model?, info.get_model()?);
+                    wanted.get_provider_id()? != there.get_provider_id()?
+                        || wanted.get_model_id()? != there.get_model_id()?
+                        || wanted.get_variant()? != there.get_variant()?
+                }
+                session_change::SetRules(rules) => {
+                    let (wanted, there) = (rules?, info.get_rules()?);
+                    let mut same = wanted.len() == there.len();
+                    for (wanted, there) in wanted.iter().zip(there) {
+                        same &= wanted.get_permission()? == there.get_permission()?
+                            && wanted.get_pattern()? == there.get_pattern()?
+                            && wanted.get_action()? == there.get_action()?;
+                    }
+                    !same
+                }
+                session_change::Summary(summary) => {
+                    let of = |summary: summary::Reader<'_>| {
+                        [summary.get_additions(), summary.get_deletions(), summary.get_files()]
+                    };
+                    of(summary?) != of(info.get_summary()?)
+                }
                 _ => false,
             };
             if differs {
                 wanted.push(change);
             }
         }
-        if wanted.is_empty() {
+        let title = draft.get_title()?;
+        let retitled = !title.is_empty() && title != info.get_title()?;
+        let unarchived = info.get_archived() && !archived;
+        let count = wanted.len() as u32 + u32::from(retitled) + u32::from(unarchived);
+        if count == 0 {
             return Ok(());
         }
         let mut op = Builder::new_default();
         let to = op.init_root::<session_op::Builder<'_>>();
-        let mut list = to.init_update(wanted.len() as u32);
-        for (at, change) in (0..).zip(wanted) {
-            list.set_with_caveats(at, change)?;
+        let mut list = to.init_update(count);
+        for (at, change) in (0..).zip(&wanted) {
+            list.set_with_caveats(at, *change)?;
+        }
+        if retitled {
+            list.reborrow().get(wanted.len() as u32).set_title(title);
+        }
+        if unarchived {
+            list.get(count - 1).set_unarchive(());
         }
         self.send_later(op)
     }
@@ -348,6 +386,16 @@ impl<'a> IntoSession<'a> {
         self.send_later(op)
     }
 
+    /// Sends what still waits, and says what could not be brought back.
+    pub(super) fn end(mut self, done: &mut Done) -> Result<(), Trouble> {
+        self.flush()?;
+        for what in self.left_behind {
+            done.messages_added -= 1;
+            done.refused(what);
+        }
+        Ok(())
+    }
+
     /// Hands long content over, as far as it is not there.
     pub(super) fn upload(&self, hash: &[u8; 32], data: &[u8]) -> Result<(), Trouble> {
         let mut request = self.session.upload_request();
@@ -412,9 +460,12 @@ impl<'a> IntoSession<'a> {
             if let outcome::Rejected(refusal) = outcome.which()? {
                 let refusal = refusal?;
                 let code = refusal.get_code()?.to_string().unwrap_or_default();
+                let text = refusal.get_text()?.to_string().unwrap_or_default();
+                if code == "message-exists" {
+                    // It was left behind when the conversation went on elsewhere, and stays there.
+                    self.left_behind.push(format!("session {}: {code}: {text}", self.id));
                 // A tool that has ended stays as it ended.
-                if code != "tool-ended" {
-                    let text = refusal.get_text()?.to_string().unwrap_or_default();
+                } else if code != "tool-ended" {
                     return Err(Trouble::Other(format!("session {}: {code}: {text}", self.id)));
                 }
             }
