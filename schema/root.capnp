@@ -98,6 +98,10 @@ struct ProjectDraft {
   rootCommit @4 :Text;
   # Hash of the first commit that has no parent; empty if there is none. It tells the project where there is no
   # remote. A directory that is known already stays with its project when a remote appears.
+
+  rest @5 :Text;
+  # A JSON object with every other field the project has elsewhere, at most 64 KiB, kept as it is; may be empty. An
+  # existing project keeps the one it has.
 }
 
 struct ProjectInfo {
@@ -118,6 +122,9 @@ struct ProjectInfo {
   rules @7 :List(Message.Rule);
   remote @8 :Text;
   # As it is compared: host and path.
+
+  rest @9 :Text;
+  # As it was given when the project was made.
 }
 
 struct Worktree {

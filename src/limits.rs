@@ -10,6 +10,8 @@ use serde::Deserialize;
 pub const ID_BYTES_MAX: usize = 128;
 /// Longest title of a session, or name of a project.
 pub const TITLE_BYTES_MAX: usize = 1024;
+/// Longest `rest` of a project.
+pub const PROJECT_REST_BYTES_MAX: usize = 64 << 10;
 /// Longest directory of a project; the kernel's own limit for a path.
 pub const DIRECTORY_BYTES_MAX: usize = 4096;
 /// Longest text `Vat.redeem` looks at; a real ref is about a hundred bytes.

@@ -144,19 +144,19 @@ impl fmt::Display for Reason {
 pub type Stop = Box<dyn Error + Send + Sync>;
 
 /// Whoever takes sessions in, from wherever they come. The calls for one session come in this order:
-/// `session`, any number of `message`, then `diffs` and `todos`, each at most once. `untaken` may come at
+/// `diffs` at most once, `session`, any number of `message`, and `todos` at most once. `untaken` may come at
 /// any time. An error ends the reading.
 pub trait Taker {
+    /// What the next session did to files. Only OpenCode keeps that beside the session, and hardly ever.
+    fn diffs(&mut self, _diffs: &[Box<RawValue>]) -> Result<(), Stop> {
+        Ok(())
+    }
+
     /// What there is to know about a session: see [`json::session_from_json`].
     fn session(&mut self, info: &RawValue) -> Result<(), Stop>;
 
     /// The next message, with all its parts in order: see [`json::message_from_json`].
     fn message(&mut self, info: &RawValue, parts: &[Box<RawValue>]) -> Result<(), Stop>;
-
-    /// What the session did to files. Only OpenCode keeps that beside the session, and hardly ever.
-    fn diffs(&mut self, _diffs: &[Box<RawValue>]) -> Result<(), Stop> {
-        Ok(())
-    }
 
     /// What is to be done, in order: see [`json::todo_from_json`].
     fn todos(&mut self, todos: &[Box<RawValue>]) -> Result<(), Stop>;

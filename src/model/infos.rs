@@ -96,6 +96,8 @@ pub struct ProjectInfo {
     pub rules: Vec<Rule>,
     /// Its remote, as it is compared; may be empty.
     pub remote: String,
+    /// Whatever else there is to know about it, as a JSON object; may be empty.
+    pub rest: String,
 }
 
 /// A session as told to a reader.

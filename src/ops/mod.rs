@@ -51,6 +51,7 @@ pub use end_share::{EndShare, ShareEnded};
 pub use end_turn::{EndTurn, TurnEnded, TurnStarted};
 pub use fork_session::{ForkSession, Forked};
 pub use make_grant::{GrantMade, MakeGrant};
+pub(crate) use open_project::rest_of as rest_of_project;
 pub use open_project::{OpenProject, ProjectOpened};
 pub use open_share::{OpenShare, ShareOpened};
 pub use prune_outputs::{OutputsPruned, PruneOutputs};

@@ -1,13 +1,13 @@
 //! The project of a directory, made if there is none.
 
 use super::{Effect, Kind, NotApplied, Place, entry};
-use crate::limits::{DIRECTORY_BYTES_MAX, TITLE_BYTES_MAX};
+use crate::limits::{DIRECTORY_BYTES_MAX, PROJECT_REST_BYTES_MAX, TITLE_BYTES_MAX};
 use crate::model::code::{Code, Coded};
-use crate::model::ids::{OpId, ProjectId};
+use crate::model::ids::{Cursor, LogId, OpId, ProjectId};
 use crate::model::infos::ProjectKey;
 use crate::model::ledger::Made;
 use crate::model::repository;
-use crate::store::{self, StoreError, Tx};
+use crate::store::{self, Read, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -17,6 +17,8 @@ pub struct OpenProject {
     directory: String,
     id: Option<ProjectId>,
     name: String,
+    /// Whatever else there is to know about it.
+    rest: String,
     /// What else it is known by, and the id that goes with that.
     repository: Option<(String, ProjectId)>,
 }
@@ -42,6 +44,12 @@ pub enum Error {
         /// Its length.
         bytes: usize,
     },
+    /// Longer than anybody reads.
+    #[error("`rest` is {bytes} bytes long; the most accepted is {PROJECT_REST_BYTES_MAX}")]
+    RestTooLong {
+        /// Its length.
+        bytes: usize,
+    },
     /// The id is another project's.
     #[error("project id {0} belongs to another directory")]
     IdTaken(ProjectId),
@@ -62,12 +70,13 @@ impl Coded for Error {
                 Code::DirectoryMalformed
             }
             Error::NameTooLong { .. } => Code::NameTooLong,
+            Error::RestTooLong { .. } => Code::OpTooLarge,
             Error::IdTaken(_) | Error::OtherId { .. } => Code::ProjectExists,
         }
     }
 }
 
-/// How it stands in the history, version 2.
+/// How it stands in the history, version 3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProjectOpened<'a> {
     /// The project.
@@ -80,6 +89,25 @@ pub struct ProjectOpened<'a> {
     pub created: bool,
     /// What else it is known by from then on.
     pub repository: Option<Cow<'a, str>>,
+    /// Whatever else there is to know about it, as a JSON object; may be empty.
+    pub rest: Cow<'a, str>,
+}
+
+/// How it stood in version 2, with nothing else to know.
+#[derive(Deserialize)]
+pub(super) struct ProjectOpenedV2<'a> {
+    key: ProjectKey,
+    directory: Cow<'a, str>,
+    name: Cow<'a, str>,
+    created: bool,
+    repository: Option<Cow<'a, str>>,
+}
+
+impl<'a> From<ProjectOpenedV2<'a>> for ProjectOpened<'a> {
+    fn from(opened: ProjectOpenedV2<'a>) -> Self {
+        let ProjectOpenedV2 { key, directory, name, created, repository } = opened;
+        Self { key, directory, name, created, repository, rest: "".into() }
+    }
 }
 
 /// How it stood in version 1, when a project was a directory.
@@ -92,7 +120,7 @@ pub(super) struct ProjectOpenedV1<'a> {
 
 impl<'a> From<ProjectOpenedV1<'a>> for ProjectOpened<'a> {
     fn from(ProjectOpenedV1 { key, directory, name }: ProjectOpenedV1<'a>) -> Self {
-        Self { key, directory, name, created: true, repository: None }
+        Self { key, directory, name, created: true, repository: None, rest: "".into() }
     }
 }
 
@@ -128,7 +156,15 @@ impl OpenProject {
             return Err(Error::NameTooLong { bytes: name.len() });
         }
         let (directory, name) = (without_trailing_slash(directory), name.to_owned());
-        Ok(Self { directory, id, name, repository: None })
+        Ok(Self { directory, id, name, rest: String::new(), repository: None })
+    }
+
+    /// The same, with whatever else there is to know about it.
+    pub fn with_rest(self, rest: String) -> Result<Self, Error> {
+        match rest.len() {
+            bytes if bytes > PROJECT_REST_BYTES_MAX => Err(Error::RestTooLong { bytes }),
+            _ => Ok(Self { rest, ..self }),
+        }
     }
 
     /// The same, known by its remote or, without one, by its first commit. What is neither does not count.
@@ -183,9 +219,11 @@ impl OpenProject {
             name: self.name.as_str().into(),
             created,
             repository: named.map(Into::into),
+            // What is known about a project stands where it was made.
+            rest: if created { self.rest.as_str().into() } else { "".into() },
         };
         opened.project(tx, place)?;
-        let entry = entry(Kind::OpenProject, 2, &opened)?;
+        let entry = entry(Kind::OpenProject, 3, &opened)?;
         let made = Made::Project(opened.key);
         // A directory that was added changes the project, but does not make it.
         let effect = Effect::new(made, entry);
@@ -207,6 +245,16 @@ impl OpenProject {
             Some(log) => store::projects::key_of(tx, log),
             None => Ok(None),
         }
+    }
+}
+
+/// What else there is to know about a project that was made at a place of the root's log. It stays in the op.
+pub(crate) fn rest_of(read: &Read<'_>, cursor: Cursor) -> Result<String, StoreError> {
+    match store::ops::payload_at(read, LogId::ROOT, cursor)? {
+        Some((3, payload)) => postcard::from_bytes::<ProjectOpened<'_>>(&payload)
+            .map(|opened| opened.rest.into_owned())
+            .map_err(|error| StoreError::Corrupt(format!("a project in the history: {error}"))),
+        _ => Ok(String::new()),
     }
 }
 

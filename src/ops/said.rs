@@ -4,7 +4,7 @@
 //! rebuild cannot disagree with what was stored by doing it another way.
 
 use super::create_session::{SessionCreatedV1, SessionCreatedV2};
-use super::open_project::ProjectOpenedV1;
+use super::open_project::{ProjectOpenedV1, ProjectOpenedV2};
 use super::{
     ActorRevoked, CheckpointDropped, CheckpointMade, Delegated, DelegationEnded, EpochBumped,
     Forked, GrantMade, GrantRevoked, HeadSet, HistorySet, Kind, MessagePut, MessageRemoved,
@@ -92,8 +92,8 @@ impl<'a> Said<'a> {
             StoreError::Corrupt(format!("an op of kind {kind} in the history: {error}"))
         };
         let readable = |kind: &Kind| match kind {
-            Kind::CreateSession => (1..=3).contains(&version),
-            Kind::PutMessage | Kind::OpenProject => version == 1 || version == 2,
+            Kind::CreateSession | Kind::OpenProject => (1..=3).contains(&version),
+            Kind::PutMessage => version == 1 || version == 2,
             _ => version == 1,
         };
         let Some(known) = Kind::from_number(kind).filter(readable) else {
@@ -103,6 +103,8 @@ impl<'a> Said<'a> {
         };
         let said = match known {
             Kind::OpenProject if version == 1 => whole::<ProjectOpenedV1<'_>>(payload)
+                .map(|opened| Said::ProjectOpened(opened.into())),
+            Kind::OpenProject if version == 2 => whole::<ProjectOpenedV2<'_>>(payload)
                 .map(|opened| Said::ProjectOpened(opened.into())),
             Kind::OpenProject => whole(payload).map(Said::ProjectOpened),
             Kind::CreateSession if version == 1 => whole::<SessionCreatedV1<'_>>(payload)

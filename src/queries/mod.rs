@@ -30,7 +30,7 @@ use crate::model::infos::{
 use crate::model::page::{Page, Paged};
 use crate::model::share::{ShareEnded, ShareInfo, ShareKey, View};
 use crate::model::turn::TurnEnded;
-use crate::ops::Said;
+use crate::ops::{self, Said};
 use crate::store::ops::Bounds;
 use crate::store::{self, StoreError};
 use std::sync::Arc;
@@ -314,7 +314,8 @@ impl Readers {
     /// What is told about a project.
     pub async fn project_info(&self, log: LogId) -> Result<ObjectInfo, QueryError> {
         self.ask(move |read| {
-            let found = store::projects::info(read, log)?.ok_or(QueryError::ProjectGone)?;
+            let mut found = store::projects::info(read, log)?.ok_or(QueryError::ProjectGone)?;
+            found.rest = ops::rest_of_project(read, found.cursor)?;
             Ok(ObjectInfo::Project(found))
         })
         .await
@@ -322,7 +323,14 @@ impl Readers {
 
     /// A page of all projects.
     pub async fn projects(&self, page: Page) -> Result<Paged<ProjectInfo>, QueryError> {
-        self.ask(move |read| Ok(store::projects::page(read, page)?)).await
+        self.ask(move |read| {
+            let mut found = store::projects::page(read, page)?;
+            for project in &mut found.items {
+                project.rest = ops::rest_of_project(read, project.cursor)?;
+            }
+            Ok(found)
+        })
+        .await
     }
 
     /// A session of a project by its id.

@@ -347,9 +347,11 @@ pub(super) fn open_project(
     let sent = canonical::<project_draft::Owned>(draft, draft.total_size()?)?;
     let (directory, name) = (draft.get_directory()?.to_str()?, draft.get_name()?.to_str()?);
     let (remote, root_commit) = (draft.get_remote()?.to_str()?, draft.get_root_commit()?.to_str()?);
+    let rest = draft.get_rest()?;
     let action = chosen(draft.get_id()?.to_str()?, ProjectId::parse)
         .map_err(Refused::from)
         .and_then(|id| Ok(OpenProject::new(directory, id, name)?))
+        .and_then(|wish| Ok(wish.with_rest(session::object("rest", rest)?)?))
         .map(|wish| Action::OpenProject(wish.of_repository(remote, root_commit)));
     Ok(single.op(only_segment(&sent), action))
 }

@@ -109,6 +109,19 @@ pub fn granted_at(
         .optional()?)
 }
 
+/// What the op at a place says, if it is there: its version, and its payload.
+pub fn payload_at(
+    read: &Read<'_>,
+    log: LogId,
+    cursor: Cursor,
+) -> Result<Option<(u16, Vec<u8>)>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT version, payload FROM ops WHERE log = ? AND cursor = ?")?
+        .query_row((log.0, sql_int(cursor.0)), |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?)
+}
+
 /// An op as it is needed to make again what follows from it.
 #[derive(Debug, Clone, Copy)]
 pub struct BareOp<'a> {

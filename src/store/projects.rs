@@ -124,6 +124,8 @@ fn from_row(row: &Row<'_>) -> Result<ProjectInfo, StoreError> {
         worktrees: Vec::new(),
         rules: Vec::new(),
         remote: String::new(),
+        // It stays in the op.
+        rest: String::new(),
     })
 }
 

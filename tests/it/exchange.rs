@@ -80,6 +80,50 @@ fn an_opencode_database_is_imported_once_however_often() {
     verified(&data);
 }
 
+/// Nothing disappears without a word: what is known about a project, and what sessions did to files, is there.
+#[test]
+fn what_opencode_keeps_beside_sessions_is_kept_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let shape = Shape { projects: 3, sessions: 3, messages_per_session: 2, seed: 13 };
+    let files = dir.path().join("files");
+    write_files(&files, shape);
+    let made: Vec<_> = crate::opencode_data::sessions(shape).collect();
+    let diffs = serde_json::json!([{"file": "ä.rs", "before": "", "after": "x", "additions": 1}]);
+    let path = |id: &str| files.join(format!("storage/session_diff/{id}.json"));
+    std::fs::write(path(made[0].id()), diffs.to_string()).unwrap();
+    let long = serde_json::json!([{"file": "long", "after": "x".repeat(600 << 10)}]);
+    std::fs::write(path(made[1].id()), long.to_string()).unwrap();
+    let data = dir.path().join("data");
+    let done = import(&data, &["opencode", files.to_str().unwrap()]);
+    assert_eq!(done["untaken"], serde_json::json!({ "too-large": 1 }), "{done}");
+    let heads = all_heads(&data);
+    import(&data, &["opencode", files.to_str().unwrap()]);
+    assert_eq!(all_heads(&data), heads, "nothing was written");
+    let told: Value = serde_json::from_slice(&export(&data, made[0].id(), "json")).unwrap();
+    assert_eq!(told["info"]["session_diff"], diffs);
+    let server = Server::start_in(&data, &[], &[]);
+    local(async {
+        let root = root(&server).await;
+        for mut project in crate::opencode_data::projects(shape) {
+            let mut request = root.project_request();
+            request.get().set_id(project["id"].as_str().unwrap());
+            let project_client = request.send().pipeline.get_project();
+            let answer = project_client.info_request().send().promise.await.unwrap();
+            let info = answer.get().unwrap().get_project().unwrap();
+            assert_eq!(info.get_directory().unwrap(), project["worktree"].as_str().unwrap());
+            let fields = project.as_object_mut().unwrap();
+            let name = fields.remove("name").unwrap_or_default();
+            assert_eq!(info.get_name().unwrap(), name.as_str().unwrap_or_default());
+            fields.retain(|name, _| name != "id" && name != "worktree");
+            let rest: Value =
+                serde_json::from_str(info.get_rest().unwrap().to_str().unwrap()).unwrap();
+            assert_eq!(rest, project);
+        }
+    });
+    drop(server);
+    verified(&data);
+}
+
 /// The older files hold the same, and give the same.
 #[test]
 fn older_files_of_opencode_are_imported_too_also_beside_a_running_server() {

@@ -20,8 +20,8 @@ use std::process::ExitCode;
 
 /// Write a session to a file, with everything that belongs to it
 ///
-/// Messages, parts, long content, todos and what is known about it; not its history, its grants or its
-/// shares. `bowline import` reads it again, on this server or another. The JSON form is also that of
+/// Messages, parts, long content, todos and what is known about it; not its history, its turns with what each of
+/// them did to files, its grants or its shares. `bowline import` reads it again, on this server or another. The JSON form is also that of
 /// `opencode export`. Works beside a running server, and without one.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\

@@ -1,7 +1,7 @@
 //! `bowline import`
 
 use super::into_session::{Done, IntoSession, Numbers};
-use super::{Door, Trouble, bar, code, opencode};
+use super::{Door, Trouble, bar, code, opencode, with_member};
 use crate::cli::upkeep::{Directory, count};
 use crate::cli::{complain, exit};
 use crate::exchange::document::{Format, WireTaker, read, read_binary};
@@ -134,12 +134,11 @@ impl<'a> Projects<'a> {
     pub(super) fn open(
         &mut self,
         id: &str,
-        directory: &str,
-        name: &str,
+        home: &Home,
     ) -> Result<&mut (project::Client, Numbers), Trouble> {
-        let key = (id.to_owned(), directory.to_owned());
+        let key = (id.to_owned(), home.directory.clone());
         if !self.open.contains_key(&key) {
-            let project = self.find(id, directory, name)?;
+            let project = self.find(id, home)?;
             let mut request = project.register_request();
             let producer = Numbers::register("project", request.get().init_registration());
             let answer = self.door.wait(request.send().promise)?;
@@ -151,7 +150,7 @@ impl<'a> Projects<'a> {
         self.open.get_mut(&key).ok_or_else(|| Trouble::Other("a project was lost".into()))
     }
 
-    fn find(&mut self, id: &str, directory: &str, name: &str) -> Result<project::Client, Trouble> {
+    fn find(&mut self, id: &str, home: &Home) -> Result<project::Client, Trouble> {
         let root = self.door.root();
         if !id.is_empty() {
             let mut request = root.project_request();
@@ -172,16 +171,17 @@ impl<'a> Projects<'a> {
             numbers.header(request.get().init_op());
             self.root_numbers = Some(numbers);
             let mut draft = request.get().init_project();
-            draft.set_directory(directory);
+            draft.set_directory(home.directory.as_str());
             draft.set_id(id);
-            draft.set_name(name);
+            draft.set_name(home.name.as_str());
+            draft.set_rest(home.rest.as_str());
             match self.door.wait(async { Ok::<_, Trouble>(request.send().promise.await) })? {
                 Ok(answer) => return Ok(answer.get()?.get_project()?),
                 Err(error) if ["project-exists", "id-malformed"].contains(&code(&error)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Trouble::Other(format!("no project can be opened for {directory}")))
+        Err(Trouble::Other(format!("no project can be opened for {}", home.directory)))
     }
 }
 
@@ -203,7 +203,7 @@ fn document(door: Door, path: &Path) -> Result<Done, Trouble> {
         Trouble::Other(format!("{} is neither a JSON document nor a binary one", path.display()))
     })?;
     let input = start[..length].chain(input);
-    let mut taking = Taking::new(&door, None);
+    let mut taking = Taking::new(&door, HashMap::new());
     let read = match form {
         Format::Json => read(input, &mut taking),
         Format::Binary => read_binary(input, &mut taking),
@@ -230,26 +230,37 @@ pub(super) struct Taking<'a> {
     door: &'a Door,
     projects: Projects<'a>,
     /// Where sessions of a project belong, by the project's id; what a session says of itself otherwise.
-    known: Option<HashMap<String, (String, String)>>,
+    known: HashMap<String, Home>,
     into: Option<IntoSession<'a>>,
     revert: Option<Reverted>,
     contents: Vec<(Kept, Vec<u8>)>,
     todos: Vec<Builder<HeapAllocator>>,
+    /// What the next session did to files, as a JSON array.
+    diffs: Option<String>,
     pub(super) done: Done,
     pub(super) bar: indicatif::ProgressBar,
+}
+
+/// Where sessions belong: what there is to know about a project.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Home {
+    pub(super) directory: String,
+    pub(super) name: String,
+    /// A JSON object; may be empty.
+    pub(super) rest: String,
 }
 
 /// What of a session is needed to find its project.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Home {
+struct Origin {
     #[serde(rename = "projectID")]
     project_id: String,
     directory: String,
 }
 
 impl<'a> Taking<'a> {
-    pub(super) fn new(door: &'a Door, known: Option<HashMap<String, (String, String)>>) -> Self {
+    pub(super) fn new(door: &'a Door, known: HashMap<String, Home>) -> Self {
         Self {
             door,
             projects: Projects::new(door),
@@ -258,6 +269,7 @@ impl<'a> Taking<'a> {
             revert: None,
             contents: Vec::new(),
             todos: Vec::new(),
+            diffs: None,
             done: Done::default(),
             bar: bar(0, "messages"),
         }
@@ -265,6 +277,7 @@ impl<'a> Taking<'a> {
 
     /// Ends the session that was taken last.
     pub(super) fn end_session(&mut self) -> Result<(), Trouble> {
+        self.diffs = None;
         let Some(mut into) = self.into.take() else { return Ok(()) };
         // First this: where a conversation ends, its list of things to do does, too.
         if let Some(revert) = self.revert.take() {
@@ -282,15 +295,14 @@ impl<'a> Taking<'a> {
         Ok(self.done)
     }
 
-    fn begin(&mut self, draft: session_draft::Reader<'_>, home: &Home) -> Result<(), Trouble> {
+    fn begin(&mut self, draft: session_draft::Reader<'_>, origin: &Origin) -> Result<(), Trouble> {
         self.end_session()?;
-        let known = self.known.as_ref().and_then(|known| known.get(&home.project_id));
-        let (directory, name) = match known {
-            Some((directory, name)) => (directory.clone(), name.clone()),
-            None => (home.directory.clone(), String::new()),
-        };
-        let directory = if directory.starts_with('/') { directory } else { "/".to_owned() };
-        let project = self.projects.open(&home.project_id, &directory, &name)?;
+        let said = || Home { directory: origin.directory.clone(), ..Home::default() };
+        let mut home = self.known.get(&origin.project_id).cloned().unwrap_or_else(said);
+        if !home.directory.starts_with('/') {
+            home.directory = "/".to_owned();
+        }
+        let project = self.projects.open(&origin.project_id, &home)?;
         let (client, numbers) = (project.0.clone(), &mut project.1);
         self.into = Some(IntoSession::open(self.door, &client, numbers, draft, &mut self.done)?);
         Ok(())
@@ -328,8 +340,20 @@ impl<'a> Taking<'a> {
 }
 
 impl Taker for Taking<'_> {
+    fn diffs(&mut self, diffs: &[Box<RawValue>]) -> Result<(), Stop> {
+        self.diffs = Some(serde_json::to_string(diffs)?);
+        Ok(())
+    }
+
     fn session(&mut self, session: &RawValue) -> Result<(), Stop> {
-        let home: Home = serde_json::from_str(session.get()).unwrap_or_default();
+        // They are kept among the other fields, as far as there is room.
+        let with_diffs = self
+            .diffs
+            .take()
+            .map(|diffs| RawValue::from_string(with_member(session.get(), "session_diff", &diffs)));
+        let with_diffs = with_diffs.transpose()?;
+        let session = with_diffs.as_deref().unwrap_or(session);
+        let origin: Origin = serde_json::from_str(session.get()).unwrap_or_default();
         let mut draft = Builder::new_default();
         let taken = session_from_json(session, true, draft.init_root());
         let taken = match taken {
@@ -345,7 +369,7 @@ impl Taker for Taking<'_> {
             draft = Builder::new_default();
             session_from_json(session, false, draft.init_root()).map_err(|it| it.to_string())?;
         }
-        self.begin(draft.get_root_as_reader()?, &home)?;
+        self.begin(draft.get_root_as_reader()?, &origin)?;
         self.revert = taken.reverted;
         Ok(())
     }
@@ -400,8 +424,6 @@ fn without_parent(draft: session_draft::Reader<'_>) -> Result<Builder<HeapAlloca
             _ => kept.push(change),
         }
     }
-    let others = rest.trim_start().strip_prefix('{').unwrap_or("}");
-    let comma = if others.trim_start().starts_with('}') { "" } else { "," };
     let mut message = Builder::new_default();
     let mut to = message.init_root::<session_draft::Builder<'_>>();
     to.set_id(draft.get_id()?);
@@ -411,32 +433,32 @@ fn without_parent(draft: session_draft::Reader<'_>) -> Result<Builder<HeapAlloca
     for (at, change) in (0..).zip(&kept) {
         changes.set_with_caveats(at, *change)?;
     }
-    let rest = format!(r#"{{"parentID":{name}{comma}{others}"#);
+    let rest = with_member(&rest, "parentID", &name);
     changes.get(kept.len() as u32).set_rest(rest.as_str());
     Ok(message)
 }
 
 impl WireTaker for Taking<'_> {
     fn session(&mut self, draft: session_draft::Reader<'_>) -> Result<(), Stop> {
-        let mut home = Home::default();
+        let mut origin = Origin::default();
         for change in draft.get_changes()? {
             match change.which()? {
                 session_change::Directory(directory) => {
-                    home.directory = directory?.to_string().unwrap_or_default();
+                    origin.directory = directory?.to_string().unwrap_or_default();
                 }
                 session_change::Rest(rest) => {
                     let rest = rest?.to_str().unwrap_or_default();
-                    let said: Home = serde_json::from_str(rest).unwrap_or_default();
-                    home.project_id = said.project_id;
+                    let said: Origin = serde_json::from_str(rest).unwrap_or_default();
+                    origin.project_id = said.project_id;
                 }
                 _ => {}
             }
         }
         if self.has_parent(draft)? {
-            return Ok(self.begin(draft, &home)?);
+            return Ok(self.begin(draft, &origin)?);
         }
         let orphan = without_parent(draft)?;
-        Ok(self.begin(orphan.get_root_as_reader()?, &home)?)
+        Ok(self.begin(orphan.get_root_as_reader()?, &origin)?)
     }
 
     fn message(&mut self, body: message_body::Reader<'_>) -> Result<(), Stop> {

@@ -192,6 +192,13 @@ fn code(error: &capnp::Error) -> &str {
     said.split(':').next().unwrap_or_default()
 }
 
+/// A JSON object with one member more, in front. What is no object has none.
+fn with_member(object: &str, name: &str, json: &str) -> String {
+    let others = object.trim_start().strip_prefix('{').unwrap_or("}");
+    let comma = if others.trim_start().starts_with('}') { "" } else { "," };
+    format!(r#"{{"{name}":{json}{comma}{others}"#)
+}
+
 /// A message with all its parts, and when the server took it.
 struct Taken {
     id: String,

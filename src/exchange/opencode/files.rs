@@ -83,6 +83,13 @@ impl Files {
         let session = text(Thing::Session, id, &path)
             .and_then(|text| with_ids(Thing::Session, &[("id", id)], &text));
         let is_taken = session.is_ok();
+        let diffs = diffs(&self.storage, id).filter(|_| is_taken);
+        match diffs {
+            None => Ok(()),
+            Some(Ok(diffs)) => taker.diffs(&diffs),
+            Some(Err(untaken)) => taker.untaken(untaken),
+        }
+        .map_err(SourceError::Stopped)?;
         match session {
             Ok(session) => taker.session(&session),
             Err(untaken) => taker.untaken(untaken),
@@ -91,13 +98,6 @@ impl Files {
         for message in self.messages_in_order(id)? {
             self.message(id, &message, is_taken, taker)?;
         }
-        let diffs = diffs(&self.storage, id).filter(|_| is_taken);
-        match diffs {
-            None => Ok(()),
-            Some(Ok(diffs)) => taker.diffs(&diffs),
-            Some(Err(untaken)) => taker.untaken(untaken),
-        }
-        .map_err(SourceError::Stopped)?;
         match self.todos(id) {
             Ok(todos) if todos.is_empty() => Ok(()),
             Ok(todos) if is_taken => taker.todos(&todos),

@@ -149,6 +149,13 @@ impl Database {
     }
 
     pub(super) fn read(&self, listed: &Listed, taker: &mut dyn Taker) -> Result<(), SourceError> {
+        if let Some(diffs) = diffs_beside(&self.path, &listed.id) {
+            let taken = match diffs {
+                Ok(diffs) => taker.diffs(&diffs),
+                Err(untaken) => taker.untaken(untaken),
+            };
+            taken.map_err(SourceError::Stopped)?;
+        }
         let id = Some(listed.id.as_str());
         self.each("SELECT * FROM session WHERE id = ?1", id, |row| {
             let mut fields = Fields::new(row, &listed.id);
@@ -166,13 +173,6 @@ impl Database {
         self.each(&sql, id, |row| {
             self.message(&listed.id, &text(row, "id").unwrap_or_default(), taker)
         })?;
-        if let Some(diffs) = diffs_beside(&self.path, &listed.id) {
-            let taken = match diffs {
-                Ok(diffs) => taker.diffs(&diffs),
-                Err(untaken) => taker.untaken(untaken),
-            };
-            taken.map_err(SourceError::Stopped)?;
-        }
         self.todos(listed, taker)
     }
 

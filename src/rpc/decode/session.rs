@@ -40,7 +40,7 @@ pub(super) fn text<'a>(text: capnp::text::Reader<'a>) -> Result<&'a str, Refused
 }
 
 /// A JSON object, or nothing.
-fn object(what: &'static str, json: capnp::text::Reader<'_>) -> Result<String, Refused> {
+pub(super) fn object(what: &'static str, json: capnp::text::Reader<'_>) -> Result<String, Refused> {
     let json = text(json)?;
     let is_object =
         json.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(json).is_ok();

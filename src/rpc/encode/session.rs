@@ -32,6 +32,7 @@ pub(in crate::rpc) fn project_info(info: &ProjectInfo, mut to: project_info::Bui
     to.set_cursor(info.cursor.0);
     to.set_session_count(info.session_count);
     to.set_remote(info.remote.as_str());
+    to.set_rest(info.rest.as_str());
     rules(&info.rules, to.reborrow().init_rules(info.rules.len() as u32));
     let mut worktrees = to.init_worktrees(info.worktrees.len() as u32);
     for (at, (directory, opened_at_ms)) in (0..).zip(&info.worktrees) {
