@@ -23,7 +23,7 @@ interface Root extends(Grant.Object) {
   #
   # Needs the right `append`. Safe to repeat.
   # Fails with: `id-malformed`, `directory-malformed`, `name-too-long`, `project-exists` (the id
-  # belongs to another directory, or the directory has another id).
+  # belongs to another directory, or the directory has another id), `op-malformed`, `op-too-large` (`rest`).
 
   project @1 (id :Text) -> (project :Project);
   # A project by its id. Needs `read`. Safe to repeat.

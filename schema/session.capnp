@@ -141,7 +141,7 @@ interface Session extends(Grant.Object) {
   # One run of an agent: stores what it is to answer, and gives an object to write the answer through. What
   # was reverted is left behind first; see `setHead`. As the op `beginTurn`. Needs `turn`. Safe to repeat.
   # Fails with: `session-busy`, `turn-exists`, `too-many-turns`, `lease-malformed`, `message-exists`,
-  # `op-malformed`, `id-malformed`.
+  # `op-malformed`, `id-malformed`, `too-many-checkpoints`.
 
   turn @19 (id :Text) -> (turn :Turn);
   # A turn by its id, to go on with it after a lost connection, or to abort it. Needs `turn`. Safe to repeat.
@@ -675,13 +675,14 @@ struct SessionOp {
     # Says where the conversation ends: undo, redo, revert, unrevert. Messages, parts and todos beyond are not
     # shown any more, but kept: `end` brings them back. When the next turn begins, they are left behind, and a
     # checkpoint is made from which they can still be reached.
-    # Rejected with: `session-busy`, `message-not-found`, `part-not-found`, `checkpoint-not-found`. Where there
+    # Rejected with: `session-busy`, `message-not-found`, `part-not-found`, `checkpoint-not-found`,
+    # `too-many-checkpoints` (it has gone back and on too often). Where there
     # is nothing to undo or redo, nothing changes. Needs `turn` as well.
 
     checkpoint @18 :Text;
     # Gives this place in the conversation a name, to come back to. Names need not be unique: the newest counts.
     # They do not begin with `@`, which is for those the server makes.
-    # Rejected with: `session-busy`, `title-too-long`, `op-malformed`. Needs `turn` as well.
+    # Rejected with: `session-busy`, `title-too-long`, `op-malformed`, `too-many-checkpoints`. Needs `turn` as well.
 
     pruneOutputs @19 :List(Message.PartRef);
     # Leaves the outputs of these tools out of what the model sees; they stay stored. See `Session.plan`.

@@ -41,6 +41,8 @@ pub const TURNS_UNDER_WAY_MAX: u64 = 256;
 pub const TODOS_MAX: u32 = 1_000;
 /// Files a turn tells of.
 pub const DIFFS_MAX: u32 = 10_000;
+/// Checkpoints with a name in one session.
+pub const CHECKPOINTS_MAX: u64 = 1_000;
 /// Stretches of the path of a conversation: how often it can go back and on.
 pub const TIMELINE_SEGMENTS_MAX: usize = 4_096;
 /// Directories of one project that are told.

@@ -30,6 +30,7 @@ impl Trail {
             Some((open, before))
                 if kind == Kind::Changed
                     && *open == entry
+                    && ops.is_held()
                     && before.next_position() == ops.first_position() =>
             {
                 before.extend(&ops);

@@ -187,13 +187,18 @@ fn flagged(bytes: &[u8; 8]) -> [u8; 9] {
 }
 
 /// Ops that follow one another in the history, as they go into the hash of an entry: everything the history
-/// says of them, in one piece, because a hash is quicker over one large piece than over many small ones.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// says of them, in large pieces, because a hash is quicker over one large piece than over many small ones.
+#[derive(Debug, Clone, Default)]
 pub struct AuditedOps {
     first_position: u64,
     count: u64,
+    /// What is hashed already, if they were too many to be held.
+    hashed: Option<Box<blake3::Hasher>>,
     bytes: Vec<u8>,
 }
+
+/// More than this is not held at a time.
+const HELD_BYTES_MAX: usize = 4 << 20;
 
 /// An op as it is added to them.
 #[derive(Debug, Clone, Copy)]
@@ -224,12 +229,27 @@ impl AuditedOps {
         self.bytes.extend_from_slice(&op.op_id);
         self.bytes.extend_from_slice(&op.batch);
         self.bytes.extend_from_slice(op.payload);
+        self.hash_what_is_held();
     }
 
-    /// More of them, right behind these.
+    /// More of them, right behind these. Only those that are held can be, see [`AuditedOps::is_held`].
     pub fn extend(&mut self, more: &Self) {
         self.count += more.count;
         self.bytes.extend_from_slice(&more.bytes);
+        self.hash_what_is_held();
+    }
+
+    /// Whether they are few enough to be held as they are.
+    pub fn is_held(&self) -> bool {
+        self.hashed.is_none()
+    }
+
+    fn hash_what_is_held(&mut self) {
+        if self.bytes.len() >= HELD_BYTES_MAX {
+            let new = || Box::new(blake3::Hasher::new_keyed(&OPS_KEY));
+            self.hashed.get_or_insert_with(new).update(&self.bytes);
+            self.bytes.clear();
+        }
     }
 
     /// Whether there is none.
@@ -254,13 +274,41 @@ impl AuditedOps {
 
     /// The hash over all of them.
     pub fn digest(&self) -> Hash {
-        *blake3::keyed_hash(&OPS_KEY, &self.bytes).as_bytes()
+        match &self.hashed {
+            None => *blake3::keyed_hash(&OPS_KEY, &self.bytes).as_bytes(),
+            Some(hashed) => *hashed.clone().update(&self.bytes).finalize().as_bytes(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_ops_have_the_hash_of_all_of_them_and_are_not_held() {
+        let payload = vec![7; 1 << 20];
+        let op = |position| AuditedOp {
+            position,
+            numbers: [position; 10],
+            op_id: [1; 16],
+            batch: [2; 16],
+            payload: &payload,
+        };
+        let (mut ops, mut all) = (AuditedOps::default(), Vec::new());
+        for position in 0..9 {
+            let mut one = AuditedOps::default();
+            one.push(&op(position));
+            all.extend_from_slice(&one.bytes);
+            match position % 2 {
+                0 => ops.push(&op(position)),
+                _ => ops.extend(&one),
+            }
+            assert!(ops.bytes.len() <= HELD_BYTES_MAX + one.bytes.len());
+            assert_eq!(ops.digest(), *blake3::keyed_hash(&OPS_KEY, &all).as_bytes());
+        }
+        assert!(!ops.is_held());
+    }
 
     #[test]
     fn every_part_of_an_entry_goes_into_its_hash() {

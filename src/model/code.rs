@@ -181,6 +181,8 @@ codes! {
         "The turn is over; the text says how. Nothing more can be said in it: begin another.";
     TooManyTurns, "too-many-turns", Later,
         "As many turns run and wait in this session as the server allows.";
+    TooManyCheckpoints, "too-many-checkpoints", No,
+        "The session has as many checkpoints with a name as the server allows, or its conversation has gone back and on as often. Go on in a fork.";
     LeaseMalformed, "lease-malformed", No,
         "The lease of a turn is too short or too long.";
     PartNotFound, "part-not-found", No,

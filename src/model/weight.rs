@@ -6,7 +6,7 @@ use crate::model::infos::MessageInfo;
 use crate::wire::message_capnp::{self, part};
 
 /// How long what a message says is, in characters; and its tools, newest last.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Weight {
     /// Characters.
     pub chars: u64,
@@ -29,10 +29,25 @@ pub struct WeighedOutput {
     pub compacted: bool,
 }
 
-/// Weighs a message.
-pub fn weigh(message: &MessageInfo) -> Result<Weight, Unreadable> {
+impl Weight {
+    /// Counts what follows in.
+    pub fn add(&mut self, more: Weight) {
+        self.chars = self.chars.saturating_add(more.chars);
+        self.outputs.extend(more.outputs);
+        if more.told > 0 {
+            self.told = more.told;
+        }
+    }
+}
+
+/// Weighs the parts of a message behind a position, as far as they are told.
+pub fn weigh(message: &MessageInfo, after: u32) -> Result<Weight, Unreadable> {
+    let last = if message.parts_after > 0 { message.parts_after } else { u32::MAX };
     let mut weight = Weight { chars: 0, outputs: Vec::new(), told: 0 };
     let mut add = |position: u32, part: part::Reader<'_>| {
+        if position <= after || position > last || position >= message.parts_end {
+            return Ok(());
+        }
         let chars = |text: capnp::text::Reader<'_>| {
             text.to_str().map_or(0, |text| text.chars().count() as u64)
         };

@@ -1,7 +1,7 @@
 //! A place in a conversation is given a name, to come back to.
 
 use super::{Effect, Entry, Kind, NotApplied, Place, encoded, found};
-use crate::limits::{TIMELINE_SEGMENTS_MAX, TITLE_BYTES_MAX};
+use crate::limits::{CHECKPOINTS_MAX, TIMELINE_SEGMENTS_MAX, TITLE_BYTES_MAX};
 use crate::model::code::{Code, Coded};
 use crate::model::ledger::Made;
 use crate::model::timeline::{Segment, Timeline};
@@ -32,6 +32,11 @@ pub enum Error {
         "the conversation has gone back and on {TIMELINE_SEGMENTS_MAX} times, which is the most accepted"
     )]
     TooWinding,
+    /// More than anybody goes back to.
+    #[error(
+        "the session has {CHECKPOINTS_MAX} checkpoints with a name, which is the most accepted"
+    )]
+    TooMany,
 }
 
 impl Coded for Error {
@@ -39,7 +44,7 @@ impl Coded for Error {
         match self {
             Error::TooLong { .. } => Code::TitleTooLong,
             Error::Reserved => Code::OpMalformed,
-            Error::TooWinding => Code::TooManyTurns,
+            Error::TooWinding | Error::TooMany => Code::TooManyCheckpoints,
         }
     }
 }
@@ -155,6 +160,9 @@ impl MakeCheckpoint {
         let timeline =
             store::sessions::timeline(tx, place.log)?.ok_or(found::Error::SessionNotFound)?;
         found::idle(tx, place.log)?;
+        if store::checkpoints::count_named(tx, place.log)? >= CHECKPOINTS_MAX {
+            return Err(Error::TooMany.into());
+        }
         let path = timeline.closed(place.cursor);
         bounded(&path)?;
         let message = last_message(tx, place, &path)?;

@@ -19,15 +19,17 @@ pub(crate) fn drop_left(
     checkpoint: Cursor,
 ) -> Result<(Vec<Also>, bool), StoreError> {
     let (log, granted) = (place.log, place.granted);
-    let all = store::checkpoints::all(tx, log)?;
-    let found = all.iter().find(|it| it.cursor == checkpoint && it.automatic);
+    let found = store::checkpoints::at(tx, log, checkpoint)?.filter(|it| it.automatic);
     let (Some(found), Some(timeline)) = (found, store::sessions::timeline(tx, log)?) else {
         return Ok((Vec::new(), true));
     };
-    let others = all.iter().filter(|it| it.cursor != checkpoint);
-    let mut led_to: Vec<_> = others.flat_map(|it| it.path.iter().copied()).collect();
-    led_to.extend(&timeline.segments);
-    let only_here = beyond(&found.path, &led_to);
+    // Whatever anything else leads to as well, one after the other.
+    let mut only_here = beyond(&found.path, &timeline.segments);
+    store::checkpoints::each(tx, log, |other| {
+        if other.cursor != checkpoint {
+            only_here = beyond(&only_here, &other.path);
+        }
+    })?;
     let page = Page::new(0, LEFT_STEP_MAX, false);
     let left = store::messages::page(tx, log, &only_here, page)?;
     let mut said = Vec::new();

@@ -8,15 +8,18 @@ use super::found::{self, odd};
 use super::put_message::{MessagePut, PutMessage};
 use super::put_part::{PartHead, PartPut};
 use super::{Also, Effect, Entry, Fill, Kind, NotApplied, NotOwn, Place, entry};
-use crate::model::content::{MessageFacts, Whole};
+use crate::limits::PAGE_BYTES_MAX;
+use crate::model::content::{ApartPart, Copied, MessageFacts, Whole};
 use crate::model::ids::{Cursor, LogId, MessageId, OpId, SessionId};
-use crate::model::infos::SessionKey;
+use crate::model::infos::{Role, SessionKey};
 use crate::model::ledger::Made;
 use crate::model::page::Page;
 use crate::model::session::{Details, ForkedFrom, fork_title};
 use crate::model::timeline::{Segment, shown_of};
+use crate::store::messages::StoredMessage;
 use crate::store::{self, StoreError, Tx};
 use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 /// The fork somebody wants.
@@ -114,19 +117,34 @@ struct Copying {
     source: LogId,
     segments: Vec<Segment>,
     op: OpId,
-    after: std::cell::Cell<u64>,
-    ready: std::cell::RefCell<VecDeque<store::messages::StoredMessage>>,
+    after: Cell<u64>,
+    ready: RefCell<VecDeque<StoredMessage>>,
     /// Parts of a message that is too large for one op, to be put one by one.
-    parts: std::cell::RefCell<VecDeque<Entry<'static>>>,
+    parts: RefCell<VecDeque<Entry<'static>>>,
+    /// A message more parts of which are to come.
+    under_way: RefCell<Option<Large>>,
+}
+
+/// A message that is copied piece by piece.
+struct Large {
+    message: StoredMessage,
+    /// Its copy.
+    id: MessageId,
+    role: Role,
+    cursor: Cursor,
+    /// Parts up to this position are copied.
+    after: u32,
+    /// And so many they were.
+    copied: u32,
 }
 
 impl Copying {
     fn new(source: LogId, segments: Vec<Segment>, op: OpId) -> Self {
-        let (after, ready, parts) = Default::default();
-        Self { source, segments, op, after, ready, parts }
+        let (after, ready, parts, under_way) = Default::default();
+        Self { source, segments, op, after, ready, parts, under_way }
     }
 
-    fn next(&self, tx: &Tx<'_>) -> Result<Option<store::messages::StoredMessage>, StoreError> {
+    fn next(&self, tx: &Tx<'_>) -> Result<Option<StoredMessage>, StoreError> {
         let mut ready = self.ready.borrow_mut();
         if ready.is_empty() {
             let page = Page::new(self.after.get(), 0, false);
@@ -136,6 +154,73 @@ impl Copying {
         }
         Ok(ready.pop_front())
     }
+
+    /// A copy of a message with its parts behind a position, as many as are held in memory at a time; and behind
+    /// which the next ones are, if there are more.
+    fn piece(
+        &self,
+        tx: &Tx<'_>,
+        message: &StoredMessage,
+        id: &MessageId,
+        (after, first): (u32, u32),
+    ) -> Result<(Copied, Option<u32>), StoreError> {
+        let source = self.source;
+        let limit = shown_of(&self.segments, message.cursor).unwrap_or(u32::MAX);
+        let (put, cut) =
+            store::parts::of_message(tx, source, message.cursor, after, PAGE_BYTES_MAX)?;
+        let last = put.last().filter(|_| cut).map_or(u32::MAX, |part| part.position);
+        let base = MessagePut::of_payload(message.version, &message.payload)?;
+        let count = found::Base::read(tx, source, message.cursor)?
+            .map(|base| base.count())
+            .transpose()?
+            .unwrap_or(0);
+        // What lies beyond the end of a message that is kept in part is left out, and what is not in this piece.
+        let (from, to) = (after + 1, last.min(limit.saturating_sub(1)));
+        let mut parts: Vec<_> = (1..=count.min(after)).map(|position| (position, None)).collect();
+        let here = put.into_iter().map(|part| (part.position, part.content));
+        parts.extend(here.filter(|(position, _)| (from..=to).contains(position)));
+        parts.extend((from.max(to.saturating_add(1))..=count).map(|position| (position, None)));
+        let known = |original: &str| {
+            let original = MessageId::parse(original).ok()?;
+            let at: Cursor = store::messages::cursor_of(tx, source, &original).ok()??;
+            shown_of(&self.segments, at)?;
+            Some(MessageId::copied_by(self.op, original.as_str()).as_str().to_owned())
+        };
+        let whole = Whole { base, info: message.info.as_deref(), parts: &parts, first };
+        Ok((
+            whole.copied(id, known).map_err(odd)?,
+            (cut && last < limit.saturating_sub(1)).then_some(last),
+        ))
+    }
+
+    /// Lets the parts of a piece follow one by one.
+    fn follow(&self, large: &mut Large, parts: Vec<ApartPart>) -> Result<(), StoreError> {
+        for (part, facts, content) in parts {
+            let (message, cursor, open, added) = (large.id.clone(), large.cursor, false, None);
+            large.copied += 1;
+            let (role, position) = (large.role, large.copied);
+            let head = PartHead { message, cursor, role, position, id: part, facts, open, added };
+            let put = PartPut { head, content: content.into() };
+            self.parts.borrow_mut().push_back(put.entry(None)?);
+        }
+        Ok(())
+    }
+
+    /// The next part of a message that is copied piece by piece.
+    fn next_part(&self, tx: &Tx<'_>) -> Result<Option<Entry<'static>>, StoreError> {
+        loop {
+            if let Some(part) = self.parts.borrow_mut().pop_front() {
+                return Ok(Some(part));
+            }
+            let Some(mut large) = self.under_way.take() else { return Ok(None) };
+            let place = (large.after, large.copied);
+            let (copied, more) = self.piece(tx, &large.message, &large.id, place)?;
+            self.follow(&mut large, copied.apart().map_err(odd)?.1)?;
+            if let Some(after) = more {
+                self.under_way.replace(Some(Large { after, ..large }));
+            }
+        }
+    }
 }
 
 /// The next message of a copy, as the op that puts it.
@@ -143,52 +228,30 @@ fn copying_next(
     copying: &Copying,
     tx: &Tx<'_>,
     place: Place,
-) -> Result<Option<super::Entry<'static>>, StoreError> {
-    if let Some(part) = copying.parts.borrow_mut().pop_front() {
+) -> Result<Option<Entry<'static>>, StoreError> {
+    if let Some(part) = copying.next_part(tx)? {
         // Decided with its message, and made to follow where it stands.
         PartPut::read(&part.payload).map_err(unreadable)?.project(tx, place)?;
         return Ok(Some(part));
     }
     let Some(message) = copying.next(tx)? else { return Ok(None) };
-    let (source, op) = (copying.source, copying.op);
-    let limit = shown_of(&copying.segments, message.cursor).unwrap_or(u32::MAX);
-    let (put, _) = store::parts::of_message(tx, source, message.cursor, 0, usize::MAX)?;
-    let base = MessagePut::of_payload(message.version, &message.payload)?;
-    let count = found::Base::read(tx, source, message.cursor)?
-        .map(|base| base.count())
-        .transpose()?
-        .unwrap_or(0);
-    let mut parts: Vec<(u32, Option<Vec<u8>>)> =
-        put.into_iter().map(|part| (part.position, part.content)).collect();
-    // What lies beyond the end of a message that is kept in part.
-    if limit != u32::MAX {
-        parts.retain(|(position, _)| *position < limit);
-        parts.extend((limit..=count).map(|position| (position, None)));
-    }
-    let id = MessageId::copied_by(op, message.id.as_str());
-    let known = |original: &str| {
-        let original = MessageId::parse(original).ok()?;
-        let at: Cursor = store::messages::cursor_of(tx, source, &original).ok()??;
-        shown_of(&copying.segments, at)?;
-        Some(MessageId::copied_by(op, original.as_str()).as_str().to_owned())
-    };
-    let whole = Whole { base, info: message.info.as_deref(), parts: &parts };
-    let copied = whole.copied(&id, known).map_err(odd)?;
-    let role = store::messages::standing(tx, source, &message.id)?
-        .map_or(crate::model::infos::Role::User, |standing| standing.role);
-    if !copied.is_large() {
+    let id = MessageId::copied_by(copying.op, message.id.as_str());
+    let (copied, more) = copying.piece(tx, &message, &id, (0, 0))?;
+    let role = store::messages::standing(tx, copying.source, &message.id)?
+        .map_or(Role::User, |standing| standing.role);
+    if more.is_none() && !copied.is_large() {
         let put = PutMessage::of_copy(id, role, copied.facts, &copied.content);
         return put.put_in(tx, place, Cursor(0)).map(Some);
     }
     let (content, parts) = copied.apart().map_err(odd)?;
-    for (position, (part, facts, content)) in (1..).zip(parts) {
-        let (message, cursor, open, added) = (id.clone(), place.cursor, false, None);
-        let head = PartHead { message, cursor, role, position, id: part, facts, open, added };
-        let put = PartPut { head, content: content.into() };
-        copying.parts.borrow_mut().push_back(put.entry(None)?);
-    }
     let facts = MessageFacts { summing_up: copied.facts.summing_up, ..MessageFacts::default() };
-    PutMessage::of_copy(id, role, facts, &content).put_in(tx, place, Cursor(0)).map(Some)
+    let entry = PutMessage::of_copy(id.clone(), role, facts, &content);
+    let mut large = Large { message, id, role, cursor: place.cursor, after: 0, copied: 0 };
+    copying.follow(&mut large, parts)?;
+    if let Some(after) = more {
+        copying.under_way.replace(Some(Large { after, ..large }));
+    }
+    entry.put_in(tx, place, Cursor(0)).map(Some)
 }
 
 fn unreadable(error: postcard::Error) -> StoreError {

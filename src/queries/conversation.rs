@@ -285,14 +285,16 @@ fn plan(read: &Read<'_>, session: LogId, limits: &Limits) -> Result<Plan, QueryE
     loop {
         let mut page = context(read, session, Page::new(after, 0, false), Sight::default())?;
         for message in &mut page.items {
-            // All of its parts, however many there are.
+            // All of its parts, however many there are, a page of them at a time.
+            let mut weight = weight::weigh(message, 0).map_err(odd)?;
             while message.parts_after > 0 {
+                let after = message.parts_after;
                 let teller = Teller::new(read, session)?;
-                let (more, cut) = teller.parts(message.cursor, message.parts_after)?;
+                let (more, cut) = teller.parts(message.cursor, after)?;
                 message.parts_after = if cut { more.last().map_or(0, |it| it.0) } else { 0 };
-                message.parts.extend(more);
+                message.parts = more;
+                weight.add(weight::weigh(message, after).map_err(odd)?);
             }
-            let weight = weight::weigh(message).map_err(odd)?;
             let is_user = message.role == Role::User;
             turns += u32::from(is_user);
             if weight.told > 0 && message.cursor > summed {

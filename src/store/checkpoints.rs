@@ -69,16 +69,41 @@ pub fn named(
         .transpose()
 }
 
-/// All checkpoints of a session.
-pub fn all(read: &Read<'_>, session: LogId) -> Result<Vec<Checkpoint>, StoreError> {
+/// The checkpoint that was made at a place.
+pub fn at(
+    read: &Read<'_>,
+    session: LogId,
+    cursor: Cursor,
+) -> Result<Option<Checkpoint>, StoreError> {
+    read.conn
+        .prepare_cached(&format!("{COLUMNS} WHERE session = ? AND cursor = ?"))?
+        .query_row((session.0, sql_int(cursor.0)), |row| Ok(from_row(row)))
+        .optional()?
+        .transpose()
+}
+
+/// How many checkpoints of a session have a name.
+pub fn count_named(read: &Read<'_>, session: LogId) -> Result<u64, StoreError> {
+    let count: i64 = read
+        .conn
+        .prepare_cached("SELECT count(*) FROM checkpoints WHERE session = ? AND automatic = 0")?
+        .query_row([session.0], |row| row.get(0))?;
+    Ok(from_sql_int(count))
+}
+
+/// Hands every checkpoint of a session to `take`, one at a time.
+pub fn each(
+    read: &Read<'_>,
+    session: LogId,
+    mut take: impl FnMut(Checkpoint),
+) -> Result<(), StoreError> {
     let mut query =
         read.conn.prepare_cached(&format!("{COLUMNS} WHERE session = ? ORDER BY cursor"))?;
     let mut rows = query.query([session.0])?;
-    let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(from_row(row)?);
+        take(from_row(row)?);
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Automatic checkpoints behind one, in the order of their sessions, with when they were made and what their

@@ -67,6 +67,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("turn-not-found", "tests/it/turns.rs"),
     ("turn-ended", "tests/it/turns.rs"),
     ("too-many-turns", "tests/it/turns.rs"),
+    ("too-many-checkpoints", "tests/it/timeline.rs"),
     ("lease-malformed", "tests/it/turns.rs"),
     ("part-not-found", "tests/it/timeline.rs"),
     ("part-closed", "tests/it/turns.rs"),

@@ -632,3 +632,59 @@ fn a_message_too_large_for_one_op_is_forked_whole() {
     let verified = command(&data).args(["verify", "--data"]).arg(&data).output().unwrap();
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
 }
+
+/// A message of many megabytes costs no more memory than a page of it, whatever is asked about it.
+#[test]
+fn a_large_session_is_never_held_as_a_whole() {
+    use crate::feed::{Ears, feed};
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("user u1 hello\nuser big x").await;
+        let text = "x".repeat(100_000);
+        let (batch, batches) = (8u32, 250);
+        for at in 0..batches {
+            story.producer.acked_through = story.producer.next - 1;
+            let texts = vec!["x"; batch as usize];
+            let mut request = story.producer.batch(&session, &texts);
+            let mut ops = request.get().get_ops().unwrap();
+            for n in 0..batch {
+                let mut put = ops.reborrow().get(n).init_put_part();
+                put.set_message_id("big");
+                let mut part = put.init_part();
+                part.set_id(format!("p{at}-{n}"));
+                part.set_text(&text);
+            }
+            let answer = request.send().promise.await.unwrap();
+            assert!(!answer.get().unwrap().get_ack().unwrap().has_stopped());
+        }
+        story.tell("user u2 more").await;
+        let before_kib = server.resident_peak_kib();
+
+        let mut request = session.plan_request();
+        request.get().init_limits().set_context(1_000_000);
+        let answer = request.send().promise.await.unwrap();
+        let used = answer.get().unwrap().get_plan().unwrap().get_used();
+        assert!((50_000_000..50_000_100).contains(&used), "{used}");
+        for _ in 0..3 {
+            session.context_request().send().promise.await.unwrap();
+            session.messages_request().send().promise.await.unwrap();
+        }
+        let mut request = session.fork_request();
+        story.producer.header(request.get().init_op());
+        let answer = request.send().promise.await.unwrap();
+        let fork = answer.get().unwrap().get_session().unwrap();
+        drop(answer);
+        let ears = std::rc::Rc::new(Ears::default());
+        let _feed = feed(&fork, &ears, |_| {}).await.unwrap();
+        ears.heard(|lines| lines.iter().any(|line| line.starts_with("caught-up"))).await;
+        let parts = ears.lines().iter().filter(|line| line.contains(" part ")).count();
+        assert_eq!(parts as u32, batch * batches + 1, "every part, and in order");
+
+        // Whatever it asked for since, it held a small part of the 200 MB at a time.
+        let grown_kib = server.resident_peak_kib() - before_kib;
+        println!("{grown_kib} KiB more than before, of {before_kib}");
+        assert!(grown_kib < 80 << 10, "{grown_kib} KiB");
+    });
+}

@@ -421,6 +421,27 @@ fn what_was_left_behind_goes_when_the_history_does() {
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
 }
 
+/// Names are for people, so there are only so many; and a conversation goes back and on only so often.
+#[test]
+fn there_are_only_so_many_checkpoints() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("turn t1 u1\nfinish t1 completed").await;
+        let texts = vec!["x"; 1_000];
+        assert_eq!(texts.len() as u64, bowline::limits::CHECKPOINTS_MAX);
+        let mut request = story.producer.batch(&session, &texts);
+        let mut ops = request.get().get_ops().unwrap();
+        for at in 0..ops.len() {
+            ops.reborrow().get(at).set_checkpoint("here");
+        }
+        let answer = request.send().promise.await.unwrap();
+        assert!(!answer.get().unwrap().get_ack().unwrap().has_stopped());
+        story.tell("checkpoint more -> too-many-checkpoints\ngoto here\nshow -> u1:u1").await;
+    });
+}
+
 /// What was said on top of a revert can be reached, also if one goes elsewhere from there.
 #[test]
 fn going_elsewhere_while_something_is_reverted_loses_nothing() {

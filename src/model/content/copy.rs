@@ -18,6 +18,8 @@ pub struct Whole<'a> {
     pub info: Option<&'a [u8]>,
     /// Parts that were put since, by their position; none where one was taken away.
     pub parts: &'a [(u32, Option<Vec<u8>>)],
+    /// How many parts of it were copied before these.
+    pub first: u32,
 }
 
 impl Whole<'_> {
@@ -51,7 +53,7 @@ impl Whole<'_> {
                     }
                 }
                 let mut part = parts.reborrow().get(at);
-                part.set_id(PartId::made_in(id, at).as_str());
+                part.set_id(PartId::made_in(id, self.first + at).as_str());
                 if let part::Compaction(compaction) = part.which()? {
                     let mut compaction = compaction?;
                     let tail = compaction.reborrow_as_reader().get_tail_start_id()?.to_str()?;
