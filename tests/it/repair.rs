@@ -526,27 +526,28 @@ async fn race(roots: Rc<Vec<root::Client>>, seed: u64, lapses: bool, ends: Rc<Re
             ended => break ended,
         }
     };
-    let mut ends = ends.borrow_mut();
-    match *enders {
-        [0 | 7] => {
-            assert_eq!(now, TurnState::Completed);
-            ends.completed += 1;
+    {
+        let mut ends = ends.borrow_mut();
+        match *enders {
+            [0 | 7] => {
+                assert_eq!(now, TurnState::Completed);
+                ends.completed += 1;
+            }
+            [_] => {
+                assert_eq!((now, reason.as_str()), (TurnState::Aborted, ""));
+                ends.aborted += 1;
+            }
+            [] => {
+                assert!(lapses && reason.contains("nothing was heard"), "{reason}");
+                assert_eq!(now, TurnState::Aborted);
+                ends.lapsed += 1;
+            }
+            _ => panic!("it was ended by {enders:?}"),
         }
-        [_] => {
-            assert_eq!((now, reason.as_str()), (TurnState::Aborted, ""));
-            ends.aborted += 1;
-        }
-        [] => {
-            assert!(lapses && reason.contains("nothing was heard"), "{reason}");
-            assert_eq!(now, TurnState::Aborted);
-            ends.lapsed += 1;
-        }
-        _ => panic!("it was ended by {enders:?}"),
+        ends.tools += tools;
+        ends.texts += u32::from(text);
     }
-    ends.tools += tools;
-    ends.texts += u32::from(text);
-    drop(ends);
-    let last = message(&session, "a1", |body| told(body)).await.unwrap();
+    let last = message(&session, "a1", told).await.unwrap();
     let tool = if tools > 0 { "completed[done]" } else { "error[Tool-execution-aborted" };
     assert!(tools <= 1 && last.contains(tool), "{tools} {last}");
     assert_eq!(last.contains(",word"), text, "{last}");
