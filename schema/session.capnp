@@ -186,9 +186,10 @@ interface Session extends(Grant.Object) {
   # Fails with: `id-malformed`, `turn-not-found`.
 
   permits @28 (permission :Text, patterns :List(Text)) -> (action :Message.Action, rule :Message.Rule);
-  # What the rules of server, project, session and delegate say: `deny` if any of the patterns is denied,
-  # `allow` if all are allowed, otherwise `ask`; and the rule that decided, if one did. A delegate's rules can
-  # only make it stricter. Needs `read`. Safe to repeat.
+  # What the rules of server, project, session and delegate say about a permission, or about a tool: those that
+  # change files (`edit`, `write`, `apply_patch`, `multiedit`) share `edit`. It is `deny` if any of the patterns
+  # is denied, `allow` if all are allowed, otherwise `ask`; and the rule that decided, if one did. A delegate's
+  # rules can only make it stricter. Needs `read`. Safe to repeat.
 }
 
 interface Turn {
@@ -606,7 +607,7 @@ struct SessionFilter {
   # Only sessions something happened in at this time or later.
 
   search @4 :Text;
-  # Only sessions with this in their title, in any case.
+  # Only sessions with this in their title; letters from `a` to `z` in any case.
 
   archived @5 :Archived;
 }

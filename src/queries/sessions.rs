@@ -242,13 +242,14 @@ impl Readers {
                 return Err(QueryError::SessionGone);
             }
             let own = line.remove(0);
+            let permission = permission::permission_of_tool(&permission);
             let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
             let layers =
                 Layers { server: &server, project: &project, session: &own, delegate: &[] };
-            let mut decision = permission::decide(&layers, &permission, &patterns);
+            let mut decision = permission::decide(&layers, permission, &patterns);
             for delegate in &line {
                 let layers = Layers { delegate, ..layers };
-                let stricter = permission::decide(&layers, &permission, &patterns);
+                let stricter = permission::decide(&layers, permission, &patterns);
                 if stricter.action.is_stricter_than(decision.action) {
                     decision = stricter;
                 }

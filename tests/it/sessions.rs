@@ -245,6 +245,7 @@ fn rules_are_merged_and_children_are_only_stricter() {
         let mut producer = Producer::new();
         let session = create(&project, &mut producer, "s", |_| {});
         assert_eq!(permits(&session, "bash", &["ls"]).await, Action::Ask, "without a rule");
+        assert_eq!(permits(&session, "write", &["x"]).await, Action::Ask);
         let mut request = root.set_rules_request();
         Producer::new().header(request.get().init_op());
         set_rule(request.get().init_rules(1).get(0), "bash", "*", Action::Allow);
@@ -256,6 +257,13 @@ fn rules_are_merged_and_children_are_only_stricter() {
         request.send().promise.await.unwrap();
         assert_eq!(permits(&session, "bash", &["ls", "rm x"]).await, Action::Deny);
         let mut story = Story::new(session.clone());
+        let added = change(&mut story, |c| {
+            set_rule(c.init_add_rules(1).get(0), "edit", "src/*", Action::Allow);
+        });
+        assert_eq!(added.await, "ok");
+        assert_eq!(permits(&session, "write", &["src/x"]).await, Action::Allow, "P5");
+        assert_eq!(permits(&session, "apply_patch", &["src/x"]).await, Action::Allow);
+        assert_eq!(permits(&session, "write", &["doc/x"]).await, Action::Ask);
         let added = change(&mut story, |c| {
             set_rule(c.init_add_rules(1).get(0), "bash", "rm tmp*", Action::Allow);
         });
