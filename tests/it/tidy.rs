@@ -277,8 +277,10 @@ fn the_parity_page_names_tests_that_exist() {
         ("T", 6),
         ("D", 2),
         ("L", 13),
+        ("ST", 3),
         ("C", 9),
         ("V", 14),
+        ("U", 4),
         ("P", 5),
     ] {
         for number in 1..=last {

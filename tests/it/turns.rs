@@ -610,6 +610,41 @@ fn the_output_of_an_interrupted_tool_stays() {
     );
 }
 
+/// L7: what was cut short says so in its metadata, and keeps what that said before.
+#[test]
+fn an_interrupted_tool_is_marked() {
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        story.tell("turn t1 u1\nsay t1 a1").await;
+        let begun = story.op(|op| {
+            let mut put = op.init_put_part();
+            put.set_turn_id("t1");
+            let mut tool = put.init_part().init_tool();
+            tool.set_status(ToolStatus::Running);
+            tool.set_output("so far");
+            tool.set_metadata(r#"{"seen":1}"#);
+        });
+        assert_eq!(begun.await, "ok");
+        story.tell("finish t1 aborted").await;
+        let answer = session.messages_request().send().promise.await.unwrap();
+        let message = answer.get().unwrap().get_messages().unwrap().get(1);
+        let part = message.get_body().unwrap().get_parts().unwrap().get(0);
+        assert!(part.get_ended_at_ms() > 0);
+        let bowline::wire::message_capnp::part::Tool(tool) = part.which().unwrap() else {
+            panic!("no tool")
+        };
+        let tool = tool.unwrap();
+        assert_eq!(tool.get_status().unwrap(), ToolStatus::Error);
+        let metadata = tool.get_metadata().unwrap().to_str().unwrap();
+        let metadata: serde_json::Value = serde_json::from_str(metadata).unwrap();
+        let want =
+            serde_json::json!({"seen": 1, "interrupted": true, "reason": "Tool execution aborted"});
+        assert_eq!(metadata, want);
+    });
+}
+
 /// Nobody reaches into a turn that runs without naming it, and a fork does not copy half of one.
 #[test]
 fn a_turn_that_runs_is_left_alone() {
