@@ -304,6 +304,12 @@ fn a_fork_is_a_copy_of_its_own_and_removing_takes_all_of_a_session_along() {
                  compact c1 u1\nsummary s1 c1 stop\nturn t2 u2\nfinish t2 completed",
             )
             .await;
+        let changed = change(&mut story, |mut c| {
+            set_rule(c.reborrow().init_add_rules(1).get(0), "bash", "*", Action::Allow);
+        });
+        assert_eq!(changed.await, "ok");
+        assert_eq!(change(&mut story, |mut c| c.set_agent("build")).await, "ok");
+        assert_eq!(change(&mut story, |c| c.init_model().set_model_id("m")).await, "ok");
         let fork = |at: &str, story: &mut Story| {
             let mut request = story.session.fork_request();
             story.producer.header(request.get().init_op());
@@ -319,6 +325,11 @@ fn a_fork_is_a_copy_of_its_own_and_removing_takes_all_of_a_session_along() {
             assert_eq!(from.get_session_id().unwrap(), "s");
             assert_eq!(from.get_message_id().unwrap(), "u2");
             assert_eq!(info.get_todo_count(), 0, "not copied");
+            assert_eq!(
+                (info.get_rules().unwrap().len(), info.get_agent().unwrap()),
+                (0, "".into())
+            );
+            assert_eq!(info.get_model().unwrap().get_model_id().unwrap(), "");
             assert_eq!(info.get_parent_id().unwrap(), "");
         })
         .await;

@@ -780,3 +780,84 @@ fn a_crafted_upload_does_not_pin_a_turn() {
         story.tell("finish t1 completed\nstatus -> idle").await;
     });
 }
+
+/// L1: agent and model stand on the disk before anything runs, also of a turn that waits.
+#[test]
+fn a_turn_stores_agent_and_model_before_anything_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    let id = local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        for id in ["u1", "u2"] {
+            let begun = story.op(|op| {
+                let mut draft = op.init_begin_turn();
+                draft.set_if_busy(IfBusy::Queue);
+                let mut body = draft.init_message();
+                body.set_id(id);
+                body.set_agent("plan");
+                let mut model = body.init_model();
+                model.set_provider_id("anthropic");
+                model.set_model_id("claude-x");
+                model.set_variant("high");
+            });
+            assert_eq!(begun.await, "ok");
+        }
+        let answer = session.info_request().send().promise.await.unwrap();
+        answer.get().unwrap().get_session().unwrap().get_id().unwrap().to_string().unwrap()
+    });
+    server.kill_9();
+    let server = Server::start_in(dir.path(), &[], &[]);
+    local(async {
+        let mut request = root(&server).await.session_request();
+        request.get().set_id(&id);
+        let session = request.send().pipeline.get_session();
+        let answer = session.messages_request().send().promise.await.unwrap();
+        let messages = answer.get().unwrap().get_messages().unwrap();
+        assert_eq!(messages.len(), 2);
+        for message in messages {
+            let body = message.get_body().unwrap();
+            assert_eq!(
+                (body.get_role().unwrap(), body.get_agent().unwrap()),
+                (Role::User, "plan".into())
+            );
+            let model = body.get_model().unwrap();
+            assert_eq!(model.get_provider_id().unwrap(), "anthropic");
+            assert_eq!(model.get_model_id().unwrap(), "claude-x");
+            assert_eq!(model.get_variant().unwrap(), "high");
+        }
+    });
+}
+
+/// What is longer than a limit is refused by name, and changes nothing; and what happens is told.
+#[test]
+fn lists_and_pieces_have_limits_and_changes_are_told() {
+    use bowline::limits::{DIFFS_MAX, TODOS_MAX, WRITER_BATCH_BYTES};
+    let server = Server::start();
+    local(async {
+        let session = fresh_session(&root(&server).await);
+        let mut story = Story::new(session.clone());
+        let ears = Rc::new(Ears::default());
+        let _feed = feed(&session, &ears, |_| {}).await.unwrap();
+        story.tell("todo one,two\nturn t1 u1\nturn t2 u2 queued\nsay t1 a1\nopen t1 a1 p1").await;
+        story.tell("retry t1 2").await;
+        let todos = story.op(|op| {
+            let mut list = op.init_set_todos(TODOS_MAX + 1);
+            list.reborrow().get(0).set_content("x");
+        });
+        assert_eq!(todos.await, "op-malformed");
+        let diffs = story.op(|op| {
+            let mut end = op.init_end_turn();
+            end.set_turn_id("t1");
+            end.set_state(TurnState::Completed);
+            end.init_diffs(DIFFS_MAX + 1);
+        });
+        assert_eq!(diffs.await, "op-malformed");
+        let long = "x".repeat(WRITER_BATCH_BYTES + 1);
+        assert_eq!(story.line(&format!("delta p1 0 {long}")).await, "op-too-large");
+        story.tell("todos -> one,two\nresume t1 a1 p1 -> 0\nfinish t1 completed\nsay t2 a2").await;
+        for told in ["todos 2", "retry 2", "ended t1 Completed", "started t2"] {
+            ears.heard(|lines| lines.iter().any(|line| line.ends_with(told))).await;
+        }
+    });
+}
