@@ -104,21 +104,13 @@ fn tokens(dir: &Path) {
         stream(writer, ONE_BY_ONE, 1).await;
         let each = ONE_BY_ONE as f64 / began.elapsed().as_secs_f64();
 
-        let mut writers = Vec::new();
+        let (mut beside, mut apart) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
-            writers.push(open(&session, &mut producer).await);
+            beside.push(open(&session, &mut producer).await);
+            // Each in a session and over a connection of its own.
+            apart.push(open(&server.session().await, &mut Producer::new()).await);
         }
-        let began = Instant::now();
-        let tasks: Vec<_> = writers
-            .into_iter()
-            .map(|writer| {
-                tokio::task::spawn_local(stream(writer, TOKENS / TURNS, FLUSH_EVERY / 10))
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        (one, each, TOKENS as f64 / began.elapsed().as_secs_f64())
+        (one, each, [at_once(beside).await, at_once(apart).await])
     });
     server.stop();
     let raw = raw(&dir.join("raw.db"), FLUSH_EVERY);
@@ -131,11 +123,25 @@ fn tokens(dir: &Path) {
         "  one turn, every token waited for    {each:>10.0} tokens/s  {:>4.0} % of raw, one commit each",
         each / raw_each * 100.0
     );
-    println!(
-        "  {TURNS} turns at once, every {:>5}        {many:>10.0} tokens/s  {:>4.0} % of raw rows, one commit per flush",
-        FLUSH_EVERY / 10,
-        many / raw * 100.0
-    );
+    for (many, of) in many.into_iter().zip(["one session", "sessions of their own"]) {
+        println!(
+            "  {TURNS} turns at once, every {:>5}        {many:>10.0} tokens/s  {:>4.0} % of raw rows, one commit per flush, in {of}",
+            FLUSH_EVERY / 10,
+            many / raw * 100.0
+        );
+    }
+}
+
+/// Streams through all of them at once; tokens a second, together.
+async fn at_once(writers: Vec<part_writer::Client>) -> f64 {
+    let began = Instant::now();
+    let stream = |writer| stream(writer, TOKENS / TURNS, FLUSH_EVERY / 10);
+    let tasks: Vec<_> =
+        writers.into_iter().map(|writer| tokio::task::spawn_local(stream(writer))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    TOKENS as f64 / began.elapsed().as_secs_f64()
 }
 
 fn database(path: &Path) -> Connection {
