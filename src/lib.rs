@@ -88,6 +88,7 @@ pub mod ops;
 pub mod queries;
 pub mod rpc;
 pub mod server;
+pub mod snapshot;
 pub mod store;
 pub mod transport;
 pub mod upkeep;

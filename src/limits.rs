@@ -235,6 +235,47 @@ pub const WORKER_BACKLOG_MAX: usize = 128;
 /// Connections beyond the limit that are being told so at one time.
 pub const TURNED_AWAY_MAX: usize = 64;
 
+/// Paths of which a snapshot says that something stood there that it did not take.
+pub const UNKNOWN_RECORDED_MAX: usize = 100_000;
+/// Bytes of objects in one pack as it is written; more makes several packs.
+pub const PACK_BODY_BYTES_MAX: usize = 32 << 20;
+/// Longest content of which pieces are cut from memory.
+pub const BLOB_CACHE_BYTES_MAX: u64 = 32 << 20;
+/// Files from this length on are never held in memory as a whole.
+pub const STREAMED_FILE_BYTES_LEAST: u64 = 16 << 20;
+/// Directories within directories of a work tree.
+pub const WORKTREE_DEPTH_MAX: usize = 512;
+/// Bytes of one file of ignore rules that are read.
+pub const RULES_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Directories of one work tree that are watched; beyond that all of it is looked at.
+pub const WATCHED_DIRECTORIES_MAX: usize = 200_000;
+/// Even a watched work tree is looked at as a whole after so long: not everything is heard.
+pub const UNWATCHED_NS_MAX: i64 = 300_000_000_000;
+/// Longest file that is compared line by line.
+pub const DIFF_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Packs of one store before they are put together.
+pub const PACKS_MAX: usize = 64;
+/// Work that waits for one work tree; more is answered `overloaded`.
+pub const WORKTREE_JOBS_MAX: usize = 256;
+/// Work trees in use at one time; more are answered `overloaded`.
+pub const WORKTREES_OPEN_MAX: usize = 256;
+/// A work tree nobody has asked for so long is let go of.
+pub const WORKTREE_IDLE_MS: u64 = 600_000;
+/// Conflicts, files with an owner and other paths that are recorded of one call; the rest is counted.
+pub const PATHS_RECORDED_MAX: usize = 10_000;
+/// Bytes of a file that are read in one call.
+pub const FILE_PIECE_BYTES_MAX: usize = 256 << 10;
+/// Files, changes and other paths in one page.
+pub const PATHS_PAGE_MAX: usize = 1_000;
+/// Snapshots that are let go of in one step.
+pub const SNAPSHOTS_STEP_MAX: u32 = 1_000;
+/// Snapshots that are looked at to undo the work of one session.
+pub const INTERVALS_MAX: u64 = 100_000;
+/// Paths of one work tree that somebody holds a lease of.
+pub const PATH_LEASES_MAX: usize = 10_000;
+/// Time between two looks whether turns have ended whose files are not taken down yet.
+pub const TURN_CLOSING_LOOK_MS: u64 = 1_000;
+
 /// The limits an operator may change. Every field is a setting of the same name under `[limits]`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -283,6 +324,14 @@ pub struct Limits {
     pub audit_age_ms_max: u64,
     /// The oldest audit entries are let go of beyond this number; 0 keeps them.
     pub audit_entries_max: u64,
+    /// Files of one work tree; one with more is not taken down.
+    pub worktree_files_max: u64,
+    /// Larger files are left out of snapshots, unless they are asked for.
+    pub snapshot_file_bytes_max: u64,
+    /// What the snapshots of one project may take up on disk; more are refused. 0 for any amount.
+    pub snapshot_bytes_max: u64,
+    /// Snapshots no session names are let go of when they are older than this; 0 keeps them for ever.
+    pub snapshot_age_ms_max: u64,
     /// Time given to accepted calls when the server is told to stop.
     pub shutdown_ms_max: u64,
 }
@@ -312,6 +361,10 @@ impl Default for Limits {
             subscription_idle_ms_max: 30 * DAY_MS,
             audit_age_ms_max: 365 * DAY_MS,
             audit_entries_max: 10_000_000,
+            worktree_files_max: 2_000_000,
+            snapshot_file_bytes_max: 10 << 20,
+            snapshot_bytes_max: 50 << 30,
+            snapshot_age_ms_max: 30 * DAY_MS,
             shutdown_ms_max: 10_000,
         }
     }
@@ -369,6 +422,10 @@ impl Limits {
             ("subscription_idle_ms_max", self.subscription_idle_ms_max, 0, 36_500 * DAY_MS),
             ("audit_age_ms_max", self.audit_age_ms_max, 0, 36_500 * DAY_MS),
             ("audit_entries_max", self.audit_entries_max, 0, 1 << 50),
+            ("worktree_files_max", self.worktree_files_max, 1, 1 << 40),
+            ("snapshot_file_bytes_max", self.snapshot_file_bytes_max, 0, 1 << 50),
+            ("snapshot_bytes_max", self.snapshot_bytes_max, 0, 1 << 50),
+            ("snapshot_age_ms_max", self.snapshot_age_ms_max, 0, 36_500 * DAY_MS),
             ("shutdown_ms_max", self.shutdown_ms_max, 100, HOUR_MS),
         ];
         for (name, value, least, most) in table {

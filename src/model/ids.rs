@@ -109,6 +109,10 @@ text_ids! {
     PartId, "prt";
     /// Names a turn in its session.
     TurnId, "trn";
+    /// Names a work tree on this server.
+    WorktreeId, "wrk";
+    /// Names a snapshot on this server.
+    SnapshotId, "snp";
 }
 
 /// An id nobody may choose.
@@ -190,6 +194,22 @@ impl SubscriptionName {
 impl ProducerId {
     /// The server's own: under it stands what the server itself has to say. No client may use it.
     pub const SERVER: ProducerId = ProducerId([0; 16]);
+}
+
+/// The content of a file, or a directory with all that is in it, as git names it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectId(pub [u8; 20]);
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&data_encoding::HEXLOWER.encode(&self.0))
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ObjectId({self})")
+    }
 }
 
 /// The row number of a log: the root's, a project's, a session's or a share's.

@@ -7,9 +7,24 @@ use std::path::{Path, PathBuf};
 /// `limits`.
 const DOORS: &[(&str, &[&str])] = &[
     ("cli", &["server", "upkeep", "exchange", "wire", "config", "clock"]),
-    ("server", &["rpc", "upkeep", "engine", "queries", "transport", "store", "config", "clock"]),
+    (
+        "server",
+        &[
+            "rpc",
+            "worktrees",
+            "upkeep",
+            "engine",
+            "queries",
+            "transport",
+            "store",
+            "config",
+            "clock",
+        ],
+    ),
     ("upkeep", &["engine", "queries", "ops", "store", "clock"]),
-    ("rpc", &["engine", "queries", "ops", "wire", "clock"]),
+    ("rpc", &["worktrees", "engine", "queries", "ops", "snapshot", "wire", "clock"]),
+    ("worktrees", &["engine", "queries", "ops", "snapshot", "clock"]),
+    ("snapshot", &[]),
     ("transport", &[]),
     ("engine", &["ops", "store", "clock"]),
     ("queries", &["ops", "store"]),
@@ -32,6 +47,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("clap", &["cli", "main"]),
     ("indicatif", &["cli"]),
     ("getrandom", &["server"]),
+    ("git2", &["snapshot"]),
+    ("rustix", &["snapshot"]),
+    ("rayon", &["snapshot", "worktrees"]),
+    ("flate2", &["snapshot"]),
 ];
 
 fn root() -> &'static Path {
