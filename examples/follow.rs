@@ -131,6 +131,14 @@ fn said(event: event::Reader<'_>) -> capnp::Result<String> {
         }
         event::SessionRemoved(id) => format!("session {} removed", id?.to_str()?),
         event::RulesSet(_) => format!("{session}: other rules"),
+        event::WorktreeOpened(opened) => {
+            format!("worktree {}", opened?.get_directory()?.to_str()?)
+        }
+        event::SnapshotTaken(_) => "files were taken down".to_owned(),
+        event::SnapshotNoted(_) => format!("{session}: files were taken down"),
+        event::FilesMoved(moved) => format!("{} files were put back", moved?.get_done()),
+        event::TurnMeasured(turn) => format!("{session}: {} files changed", turn?.get_files()),
+        event::SnapshotsDropped(count) => format!("{count} snapshots were let go of"),
         event::Unknown(()) => "something newer than this program".to_owned(),
     })
 }

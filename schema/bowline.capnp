@@ -4,7 +4,7 @@
 # Point of view: you are the client. "The server" is the process that holds the data.
 #
 # Words
-#   object      something you hold a capability for: a root, a project, a session, a share. Holding it is the
+#   object      something you hold a capability for: a root, a project, a session, a share, a work tree. Holding it is the
 #               permission to call it; no method takes a user name or a password.
 #   sturdy ref  a string that stands for an object and survives restarts of either side. `Vat.redeem`
 #               turns it into a live object. It is a secret: who has it, has the object.
@@ -29,7 +29,8 @@
 #   how many ops travel together, except in an atomic batch.
 #
 #   Some methods change only what the server keeps about a client, and take no header: `register`, `feed`
-#   with a name, `forgetSubscription`, `redeem`, `claim` and `heartbeat`. Repeating them leads to the same state,
+#   with a name, `forgetSubscription`, `redeem`, `claim` and `heartbeat`; and calls on files have names of their own: see
+#   worktree.capnp. Repeating them leads to the same state,
 #   apart from the uses of a ref that are counted. They too may fail with `overloaded` and `outcome-unknown`.
 #
 # Order
@@ -81,7 +82,7 @@ interface Vat {
   # Safe to repeat; each call gives an object of its own. Dropping the object gives nothing up: the
   # ref can be redeemed again. All objects of a connection end with the connection.
   #
-  # `object` is a `Root`, a `Project`, a `Session` or a `Share`, as `kind` says. `epoch` is the object's epoch
+  # `object` is a `Root`, a `Project`, a `Session`, a `Share`, a `Worktree` or a `Snapshot`, as `kind` says. `epoch` is the object's epoch
   # now, for `OpHeader.capabilityEpoch`.
   #
   # `as`: for a ref that is sealed to an actor, a ref of that actor's own; otherwise empty. It counts if it is
@@ -108,6 +109,8 @@ enum ObjectKind {
   project @1;
   session @2;
   share @3;
+  worktree @4;
+  snapshot @5;
 }
 
 struct ServerInfo {

@@ -138,6 +138,12 @@ enum EventKind {
   sessionRemoved @29;
   rulesSet @30;
   checkpointDropped @31;
+  worktreeOpened @32;
+  snapshotTaken @33;
+  snapshotNoted @34;
+  filesMoved @35;
+  turnMeasured @36;
+  snapshotsDropped @37;
 }
 
 struct Event {
@@ -206,11 +212,52 @@ struct Event {
     rulesSet @40 :List(Message.Rule);
     checkpointDropped @41 :UInt64;
     # Where it had been made.
+
+    worktreeOpened @42 :WorktreeOpened;
+    snapshotTaken @43 :SnapshotTaken;
+    # Of a work tree; told in its log.
+
+    snapshotNoted @44 :SnapshotTaken;
+    # For a turn; told in its session's log.
+
+    filesMoved @45 :FilesMoved;
+    turnMeasured @46 :TurnMeasured;
+    snapshotsDropped @47 :UInt32;
+    # How many.
   }
 
   author @21 :Message.Author;
   # Who did it, and on whose behalf; also for a message, which has none of its own here. `delegationEnded` is
   # told under the delegate's grant, whoever ended it. Not told through a share.
+}
+
+struct WorktreeOpened {
+  id @0 :Text;
+  directory @1 :Text;
+  sandbox @2 :Text;
+}
+
+struct SnapshotTaken {
+  id @0 :Text;
+  number @1 :UInt64;
+  hash @2 :Text;
+}
+
+struct FilesMoved {
+  # Files were put back.
+
+  name @0 :Data;
+  # The call that did it.
+
+  done @1 :UInt64;
+  conflicts @2 :UInt64;
+}
+
+struct TurnMeasured {
+  # What a turn did to files, from its snapshots.
+
+  summary @0 :Message.Summary;
+  files @1 :UInt32;
 }
 
 struct TurnBegan {
@@ -246,6 +293,9 @@ struct HeadSet {
 
   checkpoint @1 :UInt64;
   # The checkpoint it went back to, by the cursor it was made at; 0 for none.
+
+  files @2 :Bool;
+  # The files went along.
 }
 
 struct CheckpointMade {

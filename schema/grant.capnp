@@ -14,7 +14,8 @@ using Bowline = import "bowline.capnp";
 using Audit = import "audit.capnp";
 
 interface Object {
-  # What every object offers besides its own methods. `Root`, `Project`, `Session` and `Share` extend it.
+  # What every object offers besides its own methods. `Root`, `Project`, `Session`, `Share`, `Worktree` and `Snapshot`
+  # extend it.
 
   describe @0 () -> (description :Description);
   # What this object is, and what its holder may do. Needs no right. Safe to repeat.
@@ -154,11 +155,13 @@ enum Right {
   # Add to it.
 
   turn @2;
-  # Run turns in it. Nothing needs it yet.
+  # Run turns in it.
 
   snapshot @3;
+  # Take the files of a work tree down, and reach what was taken.
+
   restore @4;
-  # Record the state of a worktree, and put it back. Nothing needs them yet.
+  # Put them back; make, reset and remove sandboxes.
 
   share @5;
   # Publish it, see what was published, and end it.

@@ -9,6 +9,7 @@ using Session = import "session.capnp";
 using Feed = import "feed.capnp";
 using Grant = import "grant.capnp";
 using Message = import "message.capnp";
+using Files = import "worktree.capnp";
 
 interface Root extends(Grant.Object) {
   # Authority over the whole server. The operator's sturdy ref for it is in the data directory, in a
@@ -185,4 +186,46 @@ interface Project extends(Grant.Object) {
 
   setRules @11 (op :Bowline.OpHeader, rules :List(Message.Rule)) -> ();
   # As `Root.setRules`, for this project. Needs `admin`. Safe to repeat. Fails with: `rules-malformed`.
+
+  worktree @12 (directory :Text) -> (worktree :Files.Worktree, id :Text);
+  # The files of a directory the project was opened in; empty for its first. The directory must lie beneath one the
+  # operator allows. On return it is known for good, and the project's log says so the first time. It takes no op
+  # header: repeating it leads to the same state.
+  #
+  # Needs `snapshot`. Fails with: `worktree-not-found`, `worktree-not-allowed`, `worktree-unreadable`,
+  # `directory-malformed`.
+
+  worktrees @13 (page :Bowline.Page) -> (worktrees :List(Files.WorktreeInfo), end :Bowline.PageEnd);
+  # Those that are known, in the order they were opened, sandboxes among them; `page.after` is a work tree's `number`.
+  # Needs `read`. Safe to repeat.
+
+  openedWorktree @14 (id :Text) -> (worktree :Files.Worktree);
+  # One of them by its id. Needs `snapshot`. Safe to repeat. Fails with: `id-malformed`, `worktree-not-found`.
+
+  createSandbox @15 (name :Data, sandbox :Text, from :Text)
+      -> (sandbox :Files.SandboxInfo, worktree :Files.Worktree);
+  # A work tree of its own for an agent, so that several do not get into each other's way: a branch `bowline/<name>` of
+  # the project's repository, checked out in a directory the server keeps. `sandbox` is made into a name of `a` to `z`,
+  # digits and `-`; `from` is what it begins at, empty for the repository's HEAD. No hook or filter of the repository
+  # is run. `name` names the call: see worktree.capnp.
+  #
+  # Needs `restore`. Safe to repeat. Fails with: `sandbox-malformed`, `sandbox-exists`, `worktree-not-found`,
+  # `worktree-not-allowed`, `op-header-malformed`.
+
+  sandboxes @16 () -> (sandboxes :List(Files.SandboxInfo));
+  # Needs `read`. Safe to repeat. Fails with: `sandbox-malformed`.
+
+  resetSandbox @17 (sandbox :Text, to :Text, discard :Bool) -> (kept :List(Files.KeptCommit));
+  # Puts a sandbox back to a commit, or to where it began. Commits that are nowhere else and changes that are not
+  # committed are refused with `sandbox-unmerged`, unless `discard` says that they may go: then the commits are kept
+  # under references, and the files in a snapshot.
+  #
+  # Needs `restore`. Safe to repeat. Fails with: `sandbox-not-found`, `sandbox-unmerged`, `sandbox-malformed`.
+
+  removeSandbox @18 (sandbox :Text, discard :Bool) -> (existed :Bool, kept :List(Files.KeptCommit));
+  # Takes a sandbox away, with the same care. Its snapshots stay. Needs `restore`. Safe to repeat. Fails with:
+  # `sandbox-unmerged`, `sandbox-malformed`.
+
+  storage @19 () -> (bytes :UInt64, snapshots :UInt64);
+  # What the snapshots of the project take up on disk, and how many there are. Needs `read`. Safe to repeat.
 }

@@ -6,6 +6,7 @@ using Bowline = import "bowline.capnp";
 using Feed = import "feed.capnp";
 using Grant = import "grant.capnp";
 using Message = import "message.capnp";
+using Worktree = import "worktree.capnp";
 
 interface Session extends(Grant.Object) {
   # Authority over one session.
@@ -190,6 +191,23 @@ interface Session extends(Grant.Object) {
   # change files (`edit`, `write`, `apply_patch`, `multiedit`) share `edit`. It is `deny` if any of the patterns
   # is denied, `allow` if all are allowed, otherwise `ask`; and the rule that decided, if one did. A delegate's
   # rules can only make it stricter. Needs `read`. Safe to repeat.
+
+  revert @29 (name :Data, head :Message.Head, force :List(Data), watcher :Worktree.Watcher)
+      -> (report :Worktree.MoveReport);
+  # As the op `setHead`, and the files go along: what the turns beyond have done to the work tree is undone, or done
+  # again. Files that somebody else (another session, a person) has changed since are conflicts and stay as they are,
+  # unless `force` names them. Conversation and files move together: if one cannot, neither does, and after a crash
+  # both are as they were, or both are as they were to be.
+  #
+  # What is known of the files, snapshots tell: see `Turn.snapshot`. A session without any goes back without files.
+  # `name` names the call: see worktree.capnp. `head` may not be a checkpoint.
+  #
+  # Needs `turn` and `restore`. Safe to repeat. Fails with: `session-busy`, `message-not-found`, `part-not-found`,
+  # `op-malformed`, `op-header-malformed`, and what a work tree may fail with.
+
+  storage @30 () -> (bytes :UInt64, snapshots :UInt64);
+  # What the snapshots that were taken for this session took up on disk, and how many there are. Needs `read`. Safe to
+  # repeat.
 }
 
 interface Turn {
@@ -223,6 +241,18 @@ interface Turn {
   finish @5 (op :Bowline.OpHeader, end :Message.TurnEnd) -> ();
   # Ends it, in one transaction: the last parts, what still ran, totals and summary. Needs `turn`. Safe to
   # repeat. Fails with: `turn-ended` (it says how it ended), and as the op `endTurn`.
+  #
+  # If snapshots were taken of it, another one is taken once it has ended, however it ends, and what it did to files is
+  # told from them where `end` does not.
+
+  snapshot @6 (name :Data, watcher :Worktree.Watcher)
+      -> (snapshot :Worktree.Snapshot, info :Worktree.SnapshotInfo);
+  # Takes the files of the session's work tree down: call it before a step does anything to them, and after. What
+  # changes in between is this turn's work. `info.id` is what the parts `stepStart`, `stepFinish` and `patch` name.
+  # `name` names the call: see worktree.capnp.
+  #
+  # Needs `turn` and `snapshot`. Safe to repeat. Fails with: `turn-ended`, `session-busy` (it waits),
+  # `worktree-not-found`, `op-header-malformed`, `snapshot-budget`, and what a work tree may fail with.
 }
 
 interface PartWriter {

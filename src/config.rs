@@ -28,6 +28,10 @@ pub struct Settings {
     pub tcp: Option<SocketAddr>,
     /// Worker threads.
     pub workers: usize,
+    /// Directories beneath which worktrees may lie.
+    pub worktree_roots: Vec<PathBuf>,
+    /// Whether worktrees are watched, so that only what changes is looked at.
+    pub watch_worktrees: bool,
     /// Limits.
     pub limits: Limits,
     /// What to log.
@@ -71,6 +75,10 @@ pub struct Overrides {
     pub tcp: Option<Switch<SocketAddr>>,
     /// See [`Settings::workers`].
     pub workers: Option<usize>,
+    /// See [`Settings::worktree_roots`]; empty if nothing is said.
+    pub worktree_roots: Vec<PathBuf>,
+    /// See [`Settings::watch_worktrees`].
+    pub watch_worktrees: Option<bool>,
     /// `name=value` pairs for [`Settings::limits`].
     pub limits: Vec<LimitOverride>,
     /// See [`Settings::log`].
@@ -146,6 +154,8 @@ struct File {
     unix: Option<String>,
     tcp: Option<String>,
     workers: Option<usize>,
+    worktree_roots: Option<Vec<PathBuf>>,
+    watch_worktrees: Option<bool>,
     log: Option<String>,
     log_format: Option<LogFormat>,
     #[serde(default)]
@@ -257,7 +267,27 @@ impl Settings {
         limits.check()?;
         let log = overrides.log.or(file.log).unwrap_or_else(|| LOG_DEFAULT.into());
         let log_format = overrides.log_format.or(file.log_format).unwrap_or_default();
-        Ok(Self { data, unix, tcp, workers, limits, log, log_format })
+        let worktree_roots = match (overrides.worktree_roots, file.worktree_roots) {
+            (given, _) if !given.is_empty() => given,
+            (_, Some(given)) => given,
+            (_, None) => var("HOME").into_iter().collect(),
+        };
+        if let Some(relative) = worktree_roots.iter().find(|root| !root.is_absolute()) {
+            let why = format!("{} is not an absolute path", relative.display());
+            return Err(value("worktree_roots", why));
+        }
+        let watch_worktrees = overrides.watch_worktrees.or(file.watch_worktrees).unwrap_or(true);
+        Ok(Self {
+            data,
+            unix,
+            tcp,
+            workers,
+            worktree_roots,
+            watch_worktrees,
+            limits,
+            log,
+            log_format,
+        })
     }
 }
 

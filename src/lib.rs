@@ -93,3 +93,4 @@ pub mod store;
 pub mod transport;
 pub mod upkeep;
 pub mod wire;
+pub mod worktrees;

@@ -11,3 +11,4 @@ capnp::generated_code!(pub mod grant_capnp);
 capnp::generated_code!(pub mod message_capnp);
 capnp::generated_code!(pub mod root_capnp);
 capnp::generated_code!(pub mod session_capnp);
+capnp::generated_code!(pub mod worktree_capnp);

@@ -48,6 +48,20 @@ pub(super) struct Serve {
     #[arg(long, value_name = "NUMBER", env = "BOWLINE_WORKERS")]
     workers: Option<usize>,
 
+    /// Directory beneath which worktrees may lie, so that their files can be taken down and put back; may be given
+    /// several times [default: your home directory]
+    #[arg(
+        long = "worktree-root",
+        value_name = "DIR",
+        env = "BOWLINE_WORKTREE_ROOTS",
+        value_delimiter = ':'
+    )]
+    worktree_roots: Vec<PathBuf>,
+
+    /// Whether worktrees in use are watched, so that only what changes is looked at [default: true]
+    #[arg(long, value_name = "BOOL", env = "BOWLINE_WATCH_WORKTREES")]
+    watch_worktrees: Option<bool>,
+
     /// Change a limit; may be given several times. docs/operating.md lists them
     #[arg(
         long = "limit",
@@ -93,8 +107,31 @@ impl Serve {
     }
 
     fn overrides(self) -> Overrides {
-        let Self { config, data, unix, tcp, workers, limits, log, log_format, json: _ } = self;
-        Overrides { config, data, unix, tcp, workers, limits, log, log_format }
+        let Self {
+            config,
+            data,
+            unix,
+            tcp,
+            workers,
+            worktree_roots,
+            watch_worktrees,
+            limits,
+            log,
+            log_format,
+            json: _,
+        } = self;
+        Overrides {
+            config,
+            data,
+            unix,
+            tcp,
+            workers,
+            worktree_roots,
+            watch_worktrees,
+            limits,
+            log,
+            log_format,
+        }
     }
 }
 

@@ -4,8 +4,8 @@ mod batch;
 mod own;
 
 use super::command::{
-    Answer, Claiming, Command, Compacting, Freed, Growing, Registered, Registering, Subscribing,
-    Uploading,
+    Answer, Claiming, Command, Compacting, Freed, Growing, Recording, Registered, Registering,
+    Subscribing, Uploading,
 };
 use super::notes::Notes;
 use super::queue::Refusal;
@@ -22,6 +22,7 @@ use crate::model::ids::{Cursor, GrantKey, LogId};
 use crate::model::registration;
 use crate::model::rights::Rights;
 use crate::model::share::{ReadOnlyShare, ShareEnded};
+use crate::ops::record::record as record_files;
 use crate::ops::{
     Also, Kind, NotApplied, Place, drop_left, end_delegation, end_turn, found, grow, heartbeat,
     upload, use_ref,
@@ -157,6 +158,7 @@ pub(super) fn run(
             Answer::Until(heartbeat::heartbeat(tx, *grant, now_ms)?.map_err(Refusal::Op)?)
         }
         Command::EndDue => end_due(tx, now_ms, trail)?,
+        Command::Record(recording) => record(tx, now_ms, recording, trail)?,
         Command::Note(notes) => {
             note(tx, now_ms, notes, trail)?;
             Answer::Done(true)
@@ -263,6 +265,33 @@ fn drop_left_behind(
     let grown = if said.is_empty() { Vec::new() } else { vec![(log, state.project)] };
     trail.wrote((audit::Kind::Changed, None), None, log, written);
     Ok(Answer::Ended { count: u64::from(!all), grown, cut: Vec::new() })
+}
+
+/// Writes down what was done to the files of a work tree.
+fn record(
+    tx: &Tx<'_>,
+    now_ms: u64,
+    recording: &Recording,
+    trail: &mut Trail,
+) -> Result<Answer, Failed> {
+    let Recording { grant, record } = recording;
+    let granted = match grant {
+        Some(grant) => {
+            authorise(tx, *grant, now_ms)?;
+            *grant
+        }
+        // What the server does of its own accord it does for the operator.
+        None => store::grants::operators(tx)?.into_iter().next().unwrap_or(GrantKey(0)),
+    };
+    there(store::logs::get(tx, record.log())?)?;
+    let (recorded, said) = refused(record_files(tx, now_ms, granted, record))?;
+    let (mut written, mut grown) = (AuditedOps::default(), Vec::new());
+    for Also { log, entry, granted } in &said {
+        let state = own::append(tx, now_ms, *log, *granted, entry, &mut written)?;
+        grown.push((*log, state.project));
+    }
+    trail.wrote((audit::Kind::Changed, None), *grant, record.log(), written);
+    Ok(Answer::Recorded { recorded, grown })
 }
 
 /// Writes down what was gathered.

@@ -8,7 +8,7 @@ use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::{Ack, BatchHeader};
 use crate::model::registration::Registration;
 use crate::model::sturdy_ref::Verifier;
-use crate::ops::{Cut, Op};
+use crate::ops::{Cut, Op, Record, Recorded};
 use crate::store::streams::StreamKey;
 use crate::store::subscriptions::{SubscriptionKey, Taken};
 
@@ -69,6 +69,8 @@ pub(super) enum Command {
     EndDue,
     /// What was refused and read meanwhile is written down.
     Note(Notes),
+    /// Something that was done to the files of a work tree is written down.
+    Record(Recording),
     /// Old audit entries are let go of.
     Prune {
         /// Up to this one.
@@ -126,6 +128,15 @@ pub struct Uploading {
     pub offset: u64,
     /// The bytes.
     pub data: Vec<u8>,
+}
+
+/// Something that was done to the files of a work tree.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// Under which grant; none for what the server does of its own accord.
+    pub grant: Option<GrantKey>,
+    /// What.
+    pub record: Record,
 }
 
 /// A run of a producer, for one log, under one authority.
@@ -216,6 +227,7 @@ impl Command {
             Command::Append(batch) => batch.ops.iter().map(Op::bytes).sum(),
             Command::Grow(growing) => growing.text.len() + COMMAND_BYTES_LEAST,
             Command::Upload(uploading) => uploading.data.len() + COMMAND_BYTES_LEAST,
+            Command::Record(recording) => recording.record.bytes() + COMMAND_BYTES_LEAST,
             _ => COMMAND_BYTES_LEAST,
         }
     }
@@ -244,6 +256,9 @@ impl Command {
             Command::Grow(growing) => Some((growing.grant, Some(growing.key.session))),
             Command::Upload(uploading) => Some((uploading.grant, Some(uploading.session))),
             Command::TurnHeartbeat { grant, session, .. } => Some((*grant, Some(*session))),
+            Command::Record(recording) => {
+                recording.grant.map(|grant| (grant, Some(recording.record.log())))
+            }
             Command::Acknowledge(_)
             | Command::LetGo { .. }
             | Command::DropLeft { .. }
@@ -280,6 +295,10 @@ pub(super) enum Answer {
         count: u64,
         grown: Vec<Grown>,
         cut: Vec<Cut>,
+    },
+    Recorded {
+        recorded: Recorded,
+        grown: Vec<Grown>,
     },
     Registered(Registered),
     Taken {
@@ -342,10 +361,19 @@ impl Answer {
         }
     }
 
+    pub(super) fn recorded(self) -> Option<Recorded> {
+        match self {
+            Answer::Recorded { recorded, .. } => Some(recorded),
+            _ => None,
+        }
+    }
+
     /// The logs it tells have grown.
     pub(super) fn grown(&self) -> &[Grown] {
         match self {
-            Answer::Appended { grown, .. } | Answer::Ended { grown, .. } => grown,
+            Answer::Appended { grown, .. }
+            | Answer::Ended { grown, .. }
+            | Answer::Recorded { grown, .. } => grown,
             _ => &[],
         }
     }

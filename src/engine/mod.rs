@@ -24,8 +24,8 @@ pub use crate::ops::upload::REFUSED as UPLOAD_REFUSED;
 pub use crate::store::streams::StreamKey;
 pub use crate::store::subscriptions::{SubscriptionKey, Taken};
 pub use command::{
-    Acknowledgement, Claiming, Compacting, Freed, Growing, Registered, Registering, Submission,
-    Subscribing, Uploading,
+    Acknowledgement, Claiming, Compacting, Freed, Growing, Recording, Registered, Registering,
+    Submission, Subscribing, Uploading,
 };
 pub use live::LiveLog;
 pub use notes::Denial;
@@ -39,6 +39,7 @@ use crate::limits::Limits;
 use crate::model::feed::Stretch;
 use crate::model::ids::{Cursor, GrantId, GrantKey, LogId, SubscriptionName};
 use crate::model::ledger::Ack;
+use crate::ops::Recorded;
 use crate::store::Store;
 use command::{Answer, Command};
 use live::Live;
@@ -176,6 +177,11 @@ impl Engine {
     /// Lets uploads go that were not touched since and that nothing names; answers how many.
     pub fn let_go(&self, before_ms: u64) -> Submitted<u64> {
         self.queue.push(Command::LetGo { before_ms }, Answer::until)
+    }
+
+    /// Writes down what was done to the files of a work tree.
+    pub fn record(&self, recording: Recording) -> Submitted<Recorded> {
+        self.queue.push(Command::Record(recording), Answer::recorded)
     }
 
     /// Ends delegations and turns whose time has come; answers how many.

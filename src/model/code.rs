@@ -91,6 +91,38 @@ codes! {
         "As many grants stand above this one as the server allows. Derive from one that stands higher.";
     IdMalformed, "id-malformed", No,
         "An id is empty, too long, or holds a space or control character.";
+    WorktreeNotFound, "worktree-not-found", No,
+        "There is no such worktree, or the directory is none of the project's. Open the project there first (`openProject`), then ask for its worktree.";
+    WorktreeNotAllowed, "worktree-not-allowed", No,
+        "The directory lies outside those the operator allows worktrees in. Start the server with `--worktree-root` for a directory above it.";
+    WorktreeUnreadable, "worktree-unreadable", No,
+        "The directory of the worktree is not there, or the server may not read it.";
+    WorktreeTooLarge, "worktree-too-large", No,
+        "The worktree has more files than the server looks at. Let git ignore what need not be undone, or raise `worktree_files_max`.";
+    SnapshotNotFound, "snapshot-not-found", No,
+        "There is no such snapshot of this worktree, or it was let go of.";
+    SnapshotBudget, "snapshot-budget", Later,
+        "The snapshots of this project take up as much as they may, and all of them are wanted. Remove sessions or snapshots, or raise `snapshot_bytes_max`.";
+    SnapshotStoreFailed, "snapshot-store-failed", Later,
+        "The snapshots could not be read or written; the server's log says more. Files are as they were.";
+    FileNotFound, "file-not-found", No,
+        "The snapshot has no file at this path, or the path lies outside of what this object may be used for.";
+    FileChanged, "file-changed", No,
+        "A file is not as it was when it was stamped. Read it again before you write.";
+    PathMalformed, "path-malformed", No,
+        "A path is not relative to the worktree, is empty or too long, or has steps like `..`.";
+    PathLeased, "path-leased", Later,
+        "Somebody else holds a lease of the file; the text says who, and until when.";
+    Cancelled, "cancelled", No,
+        "The call was cancelled by its caller. Files are as they were.";
+    SandboxNotFound, "sandbox-not-found", No,
+        "The project has no sandbox of this name.";
+    SandboxExists, "sandbox-exists", No,
+        "There is a sandbox of this name, or a branch that stands in its way.";
+    SandboxUnmerged, "sandbox-unmerged", No,
+        "The sandbox has commits that are nowhere else, or changes that are not committed. Merge or commit them, or say `discard`: commits are kept under a reference, and files in a snapshot.";
+    SandboxMalformed, "sandbox-malformed", No,
+        "The project is in no git repository, or one without a commit, or the name or revision makes no sense. The text says which.";
     DirectoryMalformed, "directory-malformed", No,
         "A project's directory is not an absolute path, is too long, or holds a control character.";
     NameTooLong, "name-too-long", No,

@@ -516,6 +516,28 @@ pub fn tool_name(part: part::Reader<'_>) -> Result<Option<String>, Unreadable> {
     }
 }
 
+/// Every text in what a tool was given, if a part is of one: its files are among them.
+pub fn tool_texts(part: part::Reader<'_>) -> Result<Vec<String>, Unreadable> {
+    fn gather(value: serde_json::Value, texts: &mut Vec<String>) {
+        match value {
+            serde_json::Value::String(text) => texts.push(text),
+            serde_json::Value::Array(values) => {
+                values.into_iter().for_each(|value| gather(value, texts));
+            }
+            serde_json::Value::Object(members) => {
+                members.into_iter().for_each(|(_, value)| gather(value, texts));
+            }
+            _ => {}
+        }
+    }
+    let part::Tool(tool) = part.which()? else { return Ok(Vec::new()) };
+    let mut texts = Vec::new();
+    if let Ok(input) = serde_json::from_str(tool?.get_input()?.to_str()?) {
+        gather(input, &mut texts);
+    }
+    Ok(texts)
+}
+
 /// What kind of text streams into a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextKind {

@@ -27,12 +27,16 @@ pub enum ObjectKind {
     Session = 2,
     /// A published view of one.
     Share = 3,
+    /// A work tree.
+    Worktree = 4,
+    /// A state of one.
+    Snapshot = 5,
 }
 
 impl ObjectKind {
     /// The kind behind a stored number.
     pub fn from_number(number: i64) -> Option<Self> {
-        [Self::Root, Self::Project, Self::Session, Self::Share]
+        [Self::Root, Self::Project, Self::Session, Self::Share, Self::Worktree, Self::Snapshot]
             .into_iter()
             .find(|kind| *kind as i64 == number)
     }
@@ -44,6 +48,8 @@ impl ObjectKind {
             ObjectKind::Project => "project",
             ObjectKind::Session => "session",
             ObjectKind::Share => "share",
+            ObjectKind::Worktree => "worktree",
+            ObjectKind::Snapshot => "snapshot",
         }
     }
 }

@@ -29,3 +29,4 @@ pub mod timeline;
 pub mod turn;
 pub mod usage;
 pub mod weight;
+pub mod worktree;

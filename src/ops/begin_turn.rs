@@ -68,7 +68,9 @@ pub struct TurnBegan {
 impl TurnBegan {
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
-        store::turns::create(tx, place.log, &self.turn(place))
+        store::turns::create(tx, place.log, &self.turn(place))?;
+        // What was reverted is left behind, files and all.
+        store::snapshots::leave_behind(tx, place.log)
     }
 
     /// The turn as it begins.

@@ -7,7 +7,8 @@ use super::create_session::CreateSession;
 use super::found::{self, odd};
 use super::put_message::{MessagePut, PutMessage};
 use super::put_part::{PartHead, PartPut};
-use super::{Also, Effect, Entry, Fill, Kind, NotApplied, NotOwn, Place, entry};
+use super::take_snapshot::SnapshotNoted;
+use super::{Also, Effect, Entry, Fill, Kind, NotApplied, NotOwn, Place, encoded, entry};
 use crate::limits::PAGE_BYTES_MAX;
 use crate::model::content::{ApartPart, Copied, MessageFacts, Whole};
 use crate::model::ids::{Cursor, LogId, MessageId, OpId, SessionId};
@@ -15,8 +16,9 @@ use crate::model::infos::{Role, SessionKey};
 use crate::model::ledger::Made;
 use crate::model::page::Page;
 use crate::model::session::{Details, ForkedFrom, fork_title};
-use crate::model::timeline::{Segment, shown_of};
+use crate::model::timeline::{Segment, holds, shown_of};
 use crate::store::messages::StoredMessage;
+use crate::store::snapshots::Noted;
 use crate::store::{self, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
@@ -104,7 +106,7 @@ impl ForkSession {
         let (key, created) = create.make_fork(tx, in_project, id, op, forked_from)?;
         let granted = place.granted;
         let also = created.map(|entry| Also { log: project, entry, granted }).into_iter().collect();
-        let copying = Copying::new(place.log, segments, op);
+        let copying = Copying::new(tx, place.log, segments, op)?;
         let fill = Fill::new(key.log, granted, move |tx, place| copying_next(&copying, tx, place));
         let forked = Forked { session: key.clone(), before: self.before.clone() };
         let effect = Effect::new(Made::Session(key), entry(Kind::ForkSession, 1, &forked)?);
@@ -123,6 +125,8 @@ struct Copying {
     parts: RefCell<VecDeque<Entry<'static>>>,
     /// A message more parts of which are to come.
     under_way: RefCell<Option<Large>>,
+    /// Snapshots the source knows of, that are not told yet.
+    notes: RefCell<VecDeque<(Cursor, Noted)>>,
 }
 
 /// A message that is copied piece by piece.
@@ -139,9 +143,28 @@ struct Large {
 }
 
 impl Copying {
-    fn new(source: LogId, segments: Vec<Segment>, op: OpId) -> Self {
+    fn new(
+        tx: &Tx<'_>,
+        source: LogId,
+        segments: Vec<Segment>,
+        op: OpId,
+    ) -> Result<Self, StoreError> {
         let (after, ready, parts, under_way) = Default::default();
-        Self { source, segments, op, after, ready, parts, under_way }
+        let mut notes = store::snapshots::notes(tx, source, Cursor(u64::MAX >> 1))?;
+        notes.retain(|(cursor, _)| holds(&segments, *cursor));
+        let notes = RefCell::new(notes.into());
+        Ok(Self { source, segments, op, after, ready, parts, under_way, notes })
+    }
+
+    /// The next snapshot, if it was taken before the next message was added.
+    fn next_note(&self, tx: &Tx<'_>) -> Result<Option<Noted>, StoreError> {
+        let next = self.next(tx)?;
+        let message = next.as_ref().map(|message| message.cursor);
+        // It is not its turn yet, or not alone.
+        next.into_iter().for_each(|message| self.ready.borrow_mut().push_front(message));
+        let mut notes = self.notes.borrow_mut();
+        let due = notes.front().is_some_and(|(at, _)| message.is_none_or(|message| *at < message));
+        Ok(if due { notes.pop_front().map(|(_, noted)| noted) } else { None })
     }
 
     fn next(&self, tx: &Tx<'_>) -> Result<Option<StoredMessage>, StoreError> {
@@ -233,6 +256,14 @@ fn copying_next(
         // Decided with its message, and made to follow where it stands.
         PartPut::read(&part.payload).map_err(unreadable)?.project(tx, place)?;
         return Ok(Some(part));
+    }
+    if let Some(noted) = copying.next_note(tx)?
+        && let Some(info) = store::snapshots::info(tx, noted.snapshot)?
+    {
+        let (key, tree) = (info.snapshot.key, info.snapshot.tree);
+        let noted = SnapshotNoted { key, number: noted.number, tree, by: noted.by };
+        noted.project(tx, place)?;
+        return encoded(Kind::NoteSnapshot, 1, &noted).map(Some);
     }
     let Some(message) = copying.next(tx)? else { return Ok(None) };
     let id = MessageId::copied_by(copying.op, message.id.as_str());

@@ -10,6 +10,7 @@ pub mod checkpoint;
 pub mod create_session;
 pub mod delegate;
 pub mod drop_left;
+pub mod drop_snapshots;
 pub mod end_delegation;
 pub mod end_share;
 pub mod end_turn;
@@ -18,11 +19,15 @@ pub mod found;
 pub mod grow;
 pub mod heartbeat;
 pub mod make_grant;
+pub mod measure_turn;
+pub mod move_files;
 pub mod open_project;
 pub mod open_share;
+pub mod open_worktree;
 pub mod prune_outputs;
 pub mod put_message;
 pub mod put_part;
+pub mod record;
 pub mod remove_message;
 pub mod remove_part;
 pub mod remove_session;
@@ -37,6 +42,7 @@ pub mod set_message;
 pub mod set_rules;
 pub mod set_title;
 pub mod set_todos;
+pub mod take_snapshot;
 pub mod update_session;
 pub mod upload;
 pub mod use_ref;
@@ -46,17 +52,22 @@ pub use bump_epoch::{BumpEpoch, EpochBumped};
 pub use checkpoint::{CheckpointDropped, CheckpointMade, MakeCheckpoint};
 pub use create_session::{CreateSession, SessionCreated};
 pub use delegate::{Delegate, Delegated};
+pub use drop_snapshots::{DropSnapshots, SnapshotsDropped};
 pub use end_delegation::{CompleteDelegation, DelegationEnded};
 pub use end_share::{EndShare, ShareEnded};
 pub use end_turn::{EndTurn, TurnEnded, TurnStarted};
 pub use fork_session::{ForkSession, Forked};
 pub use make_grant::{GrantMade, MakeGrant};
+pub use measure_turn::{MeasureTurn, TurnMeasured};
+pub use move_files::{MoveFiles, MoveSession};
 pub(crate) use open_project::rest_of as rest_of_project;
 pub use open_project::{OpenProject, ProjectOpened};
 pub use open_share::{OpenShare, ShareOpened};
+pub use open_worktree::{OpenWorktree, WorktreeOpened};
 pub use prune_outputs::{OutputsPruned, PruneOutputs};
 pub use put_message::{MessagePut, PutMessage};
 pub use put_part::{NewPart, PartPut, PutPart};
+pub use record::{Record, Recorded};
 pub use remove_message::{MessageRemoved, RemoveMessage};
 pub use remove_part::{PartRemoved, RemovePart};
 pub use remove_session::{RemoveSession, SessionRemoved};
@@ -71,6 +82,7 @@ pub use set_message::{MessageSet, SetMessage};
 pub use set_rules::{RulesSet, SetRules};
 pub use set_title::{SetTitle, TitleSet};
 pub use set_todos::{SetTodos, TodosSet};
+pub use take_snapshot::{SnapshotNoted, TakeSnapshot};
 pub use update_session::{SessionUpdated, UpdateSession};
 
 use crate::limits::{OP_PAYLOAD_BYTES_MAX, REFUSAL_TEXT_BYTES_MAX};
@@ -147,11 +159,23 @@ pub enum Kind {
     SetRules = 30,
     /// See [`checkpoint`].
     DropCheckpoint = 31,
+    /// See [`open_worktree`].
+    OpenWorktree = 32,
+    /// See [`take_snapshot`].
+    TakeSnapshot = 33,
+    /// See [`take_snapshot`].
+    NoteSnapshot = 34,
+    /// See [`move_files`].
+    MoveFiles = 35,
+    /// See [`measure_turn`].
+    MeasureTurn = 36,
+    /// See [`drop_snapshots`].
+    DropSnapshots = 37,
 }
 
 impl Kind {
     /// Every kind there is.
-    pub const ALL: [Kind; 31] = [
+    pub const ALL: [Kind; 37] = [
         Kind::OpenProject,
         Kind::CreateSession,
         Kind::PutMessage,
@@ -183,6 +207,12 @@ impl Kind {
         Kind::RemoveSession,
         Kind::SetRules,
         Kind::DropCheckpoint,
+        Kind::OpenWorktree,
+        Kind::TakeSnapshot,
+        Kind::NoteSnapshot,
+        Kind::MoveFiles,
+        Kind::MeasureTurn,
+        Kind::DropSnapshots,
     ];
 
     /// The kind behind a stored number.

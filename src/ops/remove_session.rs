@@ -45,6 +45,7 @@ impl SessionRemoved {
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
         self.keep_shares(tx, place)?;
         store::sessions::forget(tx, self.key.log)?;
+        store::snapshots::forget_orphans(tx)?;
         store::projects::uncount_session(tx, place.log)
     }
 

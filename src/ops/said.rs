@@ -9,12 +9,14 @@ use super::{
     ActorRevoked, CheckpointDropped, CheckpointMade, Delegated, DelegationEnded, EpochBumped,
     Forked, GrantMade, GrantRevoked, HeadSet, HistorySet, Kind, MessagePut, MessageRemoved,
     MessageSet, OutputsPruned, PartPut, PartRemoved, Place, ProjectOpened, RootRotated, RulesSet,
-    SessionCreated, SessionRemoved, SessionUpdated, ShareEnded, ShareOpened, TitleSet, TodosSet,
-    TurnBegan, TurnEnded, TurnRetried, TurnStarted,
+    SessionCreated, SessionRemoved, SessionUpdated, ShareEnded, ShareOpened, SnapshotNoted,
+    SnapshotsDropped, TitleSet, TodosSet, TurnBegan, TurnEnded, TurnMeasured, TurnRetried,
+    TurnStarted, WorktreeOpened, move_files, take_snapshot,
 };
 use crate::model::history::FOR_EVER;
 use crate::model::ids::{Cursor, GrantId, OpId};
 use crate::model::share::View;
+use crate::model::worktree::{Move, Snapshot};
 use crate::store::{self, Read, StoreError, Tx};
 use serde::Deserialize;
 
@@ -83,6 +85,18 @@ pub enum Said<'a> {
     RulesSet(RulesSet),
     /// See [`super::checkpoint`].
     CheckpointDropped(CheckpointDropped),
+    /// See [`super::open_worktree`].
+    WorktreeOpened(WorktreeOpened),
+    /// See [`super::take_snapshot`].
+    SnapshotTaken(Box<Snapshot>),
+    /// See [`super::take_snapshot`].
+    SnapshotNoted(SnapshotNoted),
+    /// See [`super::move_files`].
+    FilesMoved(Move),
+    /// See [`super::measure_turn`].
+    TurnMeasured(TurnMeasured),
+    /// See [`super::drop_snapshots`].
+    SnapshotsDropped(SnapshotsDropped),
 }
 
 impl<'a> Said<'a> {
@@ -93,7 +107,7 @@ impl<'a> Said<'a> {
         };
         let readable = |kind: &Kind| match kind {
             Kind::CreateSession | Kind::OpenProject => (1..=3).contains(&version),
-            Kind::PutMessage => version == 1 || version == 2,
+            Kind::PutMessage | Kind::SetHead => version == 1 || version == 2,
             _ => version == 1,
         };
         let Some(known) = Kind::from_number(kind).filter(readable) else {
@@ -134,13 +148,19 @@ impl<'a> Said<'a> {
             Kind::EndTurn => whole(payload).map(Said::TurnEnded),
             Kind::RetryTurn => whole(payload).map(Said::TurnRetried),
             Kind::StartTurn => whole(payload).map(Said::TurnStarted),
-            Kind::SetHead => whole(payload).map(Said::HeadSet),
+            Kind::SetHead => HeadSet::read(version, payload).map(Said::HeadSet),
             Kind::MakeCheckpoint => whole(payload).map(Said::CheckpointMade),
             Kind::PruneOutputs => whole(payload).map(Said::OutputsPruned),
             Kind::ForkSession => whole(payload).map(Said::Forked),
             Kind::RemoveSession => whole(payload).map(Said::SessionRemoved),
             Kind::SetRules => whole(payload).map(Said::RulesSet),
             Kind::DropCheckpoint => whole(payload).map(Said::CheckpointDropped),
+            Kind::OpenWorktree => whole(payload).map(Said::WorktreeOpened),
+            Kind::TakeSnapshot => whole(payload).map(Box::new).map(Said::SnapshotTaken),
+            Kind::NoteSnapshot => whole(payload).map(Said::SnapshotNoted),
+            Kind::MoveFiles => whole(payload).map(Said::FilesMoved),
+            Kind::MeasureTurn => whole(payload).map(Said::TurnMeasured),
+            Kind::DropSnapshots => whole(payload).map(Said::SnapshotsDropped),
         };
         said.map_err(odd)
     }
@@ -274,6 +294,12 @@ impl<'a> Said<'a> {
             Said::SessionRemoved(said) => said.project(tx, place),
             Said::RulesSet(said) => said.project(tx, place),
             Said::CheckpointDropped(said) => said.project(tx, place),
+            Said::WorktreeOpened(said) => said.project(tx, place),
+            Said::SnapshotTaken(said) => take_snapshot::project(said, tx, place),
+            Said::SnapshotNoted(said) => said.project(tx, place),
+            Said::FilesMoved(said) => move_files::project(said, tx, place),
+            Said::TurnMeasured(said) => said.project(tx, place),
+            Said::SnapshotsDropped(said) => said.project(tx, place),
             // What follows from these, ops of their own say.
             Said::OutputsPruned(_) | Said::Forked(_) => Ok(()),
             // Grants are no projection: what fits their secrets is nowhere in the history. Nor are
@@ -289,7 +315,7 @@ impl<'a> Said<'a> {
     }
 }
 
-fn whole<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, postcard::Error> {
+pub(super) fn whole<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, postcard::Error> {
     match postcard::take_from_bytes(payload)? {
         (value, []) => Ok(value),
         _ => Err(postcard::Error::DeserializeBadEncoding),

@@ -4,13 +4,15 @@
 //! begins; then it is left behind, at a checkpoint.
 
 use super::checkpoint::{CheckpointMade, bounded};
-use super::{Also, Effect, Kind, NotApplied, Place, entry, found};
+use super::said::whole;
+use super::{Also, Effect, Entry, Kind, NotApplied, Place, encoded, found};
 use crate::model::code::{Code, Coded};
 use crate::model::ids::{Cursor, MessageId, PartId};
 use crate::model::infos::Role;
 use crate::model::ledger::Made;
 use crate::model::timeline::{Boundary, Reverted, Segment, Timeline, shown_of};
-use crate::store::{self, StoreError, Tx};
+use crate::model::worktree::FilesReverted;
+use crate::store::{self, Read, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 
 /// Where somebody wants a conversation to end.
@@ -34,6 +36,11 @@ pub enum Error {
     /// No such checkpoint.
     #[error("the session has no checkpoint {0:?}")]
     CheckpointNotFound(String),
+    /// Files do not go along to a checkpoint.
+    #[error(
+        "files go along with undo, redo, a message or the end; to a checkpoint only the conversation goes (setHead)"
+    )]
+    FilesStay,
     /// It does not belong to the conversation any more.
     #[error("message {0} was left behind; a checkpoint may lead there")]
     LeftBehind(MessageId),
@@ -43,46 +50,134 @@ impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Error::CheckpointNotFound(_) => Code::CheckpointNotFound,
+            Error::FilesStay => Code::OpMalformed,
             Error::LeftBehind(_) => Code::MessageNotFound,
         }
     }
 }
 
-/// How it stands in the history, version 1.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How it stands in the history, version 1; version 2 says also what became of the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadSet {
     /// The path of the conversation from then on.
     pub timeline: Timeline,
     /// The checkpoint it went back to; 0 for none.
     pub checkpoint: Cursor,
+    /// What became of the files.
+    pub files: Files,
+}
+
+/// What becomes of the files when a conversation is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Files {
+    /// Nothing.
+    Stay,
+    /// They went along, or came back.
+    Are(Option<FilesReverted>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct HeadSetV1 {
+    timeline: Timeline,
+    checkpoint: Cursor,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HeadSetV2 {
+    timeline: Timeline,
+    checkpoint: Cursor,
+    files: Option<FilesReverted>,
 }
 
 impl HeadSet {
+    /// Reads one back.
+    pub(super) fn read(version: u16, payload: &[u8]) -> Result<Self, postcard::Error> {
+        Ok(match version {
+            1 => {
+                let HeadSetV1 { timeline, checkpoint } = whole(payload)?;
+                Self { timeline, checkpoint, files: Files::Stay }
+            }
+            _ => {
+                let HeadSetV2 { timeline, checkpoint, files } = whole(payload)?;
+                Self { timeline, checkpoint, files: Files::Are(files) }
+            }
+        })
+    }
+
+    fn entry(&self) -> Result<Entry<'static>, StoreError> {
+        let (timeline, checkpoint) = (self.timeline.clone(), self.checkpoint);
+        match self.files {
+            Files::Stay => encoded(Kind::SetHead, 1, &HeadSetV1 { timeline, checkpoint }),
+            Files::Are(files) => {
+                encoded(Kind::SetHead, 2, &HeadSetV2 { timeline, checkpoint, files })
+            }
+        }
+    }
+
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
-        store::sessions::set_timeline(tx, place.log, &self.timeline)
+        store::sessions::set_timeline(tx, place.log, &self.timeline)?;
+        match self.files {
+            Files::Stay => Ok(()),
+            Files::Are(files) => store::snapshots::set_reverted(tx, place.log, files.as_ref()),
+        }
     }
+}
+
+/// Says where a conversation ends from now on; nothing if nothing is different.
+pub(super) fn say(
+    tx: &Tx<'_>,
+    place: Place,
+    next: Option<Timeline>,
+    files: Files,
+) -> Result<Option<Entry<'static>>, NotApplied> {
+    let timeline = match (next, files) {
+        (Some(next), _) => next,
+        (None, Files::Stay) => return Ok(None),
+        (None, Files::Are(_)) => {
+            store::sessions::timeline(tx, place.log)?.ok_or(found::Error::SessionNotFound)?
+        }
+    };
+    let set = HeadSet { timeline, checkpoint: Cursor(0), files };
+    set.project(tx, place)?;
+    Ok(Some(set.entry()?))
 }
 
 impl SetHead {
     pub(super) fn apply(&self, tx: &Tx<'_>, place: Place) -> Result<Effect<'static>, NotApplied> {
+        if let SetHead::Checkpoint(name) = self {
+            let timeline =
+                store::sessions::timeline(tx, place.log)?.ok_or(found::Error::SessionNotFound)?;
+            found::idle(tx, place.log)?;
+            return to_checkpoint(tx, place, &timeline, name);
+        }
+        let next = self.decide(tx, place)?;
+        Ok(Effect::new(Made::Nothing, say(tx, place, next, Files::Stay)?))
+    }
+
+    /// What the conversation would be like; none if it would stay as it is.
+    pub(crate) fn decide(
+        &self,
+        read: &Read<'_>,
+        place: Place,
+    ) -> Result<Option<Timeline>, NotApplied> {
         let timeline =
-            store::sessions::timeline(tx, place.log)?.ok_or(found::Error::SessionNotFound)?;
-        found::idle(tx, place.log)?;
+            store::sessions::timeline(read, place.log)?.ok_or(found::Error::SessionNotFound)?;
+        found::idle(read, place.log)?;
         let whole = &timeline.segments;
         let next = match self {
             SetHead::End => timeline.unreverted(),
             SetHead::Before(message, part) => {
-                timeline.reverted_to(boundary(tx, place, whole, message, part.as_ref())?)
+                timeline.reverted_to(boundary(read, place, whole, message, part.as_ref())?)
             }
-            SetHead::Checkpoint(name) => return to_checkpoint(tx, place, &timeline, name),
-            SetHead::Undo => match newest_user(tx, place, &before_end(&timeline))? {
+            SetHead::Checkpoint(_) => return Err(Error::FilesStay.into()),
+            SetHead::Undo => match newest_user(read, place, &before_end(&timeline))? {
                 Some((cursor, id)) => timeline.reverted_to(whole_message(place, cursor, id)),
-                None => return Ok(Effect::new(Made::Nothing, None)),
+                None => return Ok(None),
             },
             SetHead::Redo => match &timeline.reverted {
-                None => return Ok(Effect::new(Made::Nothing, None)),
-                Some(reverted) => match next_user(tx, place, whole, reverted.boundary.message)? {
+                None => return Ok(None),
+                Some(reverted) => match next_user(read, place, whole, reverted.boundary.message)? {
                     Some((cursor, id)) => timeline.reverted_to(whole_message(place, cursor, id)),
                     None => timeline.unreverted(),
                 },
@@ -92,12 +187,7 @@ impl SetHead {
             (Some(next), Some(before)) => next.boundary == before.boundary,
             (next, before) => next.is_none() && before.is_none(),
         };
-        if same {
-            return Ok(Effect::new(Made::Nothing, None));
-        }
-        let set = HeadSet { timeline: next, checkpoint: Cursor(0) };
-        set.project(tx, place)?;
-        Ok(Effect::new(Made::Nothing, entry(Kind::SetHead, 1, &set)?))
+        Ok((!same).then_some(next))
     }
 }
 
@@ -115,7 +205,7 @@ fn whole_message(place: Place, cursor: Cursor, message: MessageId) -> Reverted {
 /// The boundary before a message or a part: in the middle of a message only if something of it is left then;
 /// otherwise before the whole turn.
 fn boundary(
-    tx: &Tx<'_>,
+    tx: &Read<'_>,
     place: Place,
     segments: &[Segment],
     message: &MessageId,
@@ -151,7 +241,7 @@ fn boundary(
 }
 
 fn newest_user(
-    tx: &Tx<'_>,
+    tx: &Read<'_>,
     place: Place,
     segments: &[Segment],
 ) -> Result<Option<(Cursor, MessageId)>, StoreError> {
@@ -166,7 +256,7 @@ fn newest_user(
 
 /// The first message of a user behind a place.
 fn next_user(
-    tx: &Tx<'_>,
+    tx: &Read<'_>,
     place: Place,
     segments: &[Segment],
     behind: Cursor,
@@ -197,11 +287,11 @@ fn to_checkpoint(
     // The op that goes back, and the one about what it leads away from.
     let goes_on = place.later(2).cursor;
     let next = Timeline::going_on(checkpoint.path, goes_on);
-    let set = HeadSet { timeline: next, checkpoint: checkpoint.cursor };
+    let set = HeadSet { timeline: next, checkpoint: checkpoint.cursor, files: Files::Stay };
     let left = CheckpointMade::automatic(tx, place.later(1), path, None)?;
     set.project(tx, place)?;
     let (log, granted) = (place.log, place.granted);
     let also = vec![Also { log, entry: left.make(tx, place.later(1))?, granted }];
-    let effect = Effect::new(Made::Nothing, entry(Kind::SetHead, 1, &set)?);
+    let effect = Effect::new(Made::Nothing, Some(set.entry()?));
     Ok(Effect { also, ..effect })
 }

@@ -7,6 +7,7 @@ mod conversation;
 mod readers;
 mod redeem;
 mod sessions;
+mod worktrees;
 
 pub use crate::store::audit::{Filter as AuditFilter, Head as AuditHead, Told as AuditTold};
 pub use crate::store::checkpoints::Checkpoint;
@@ -15,6 +16,7 @@ pub use crate::store::grants::{Derived, Force, Grant};
 pub use conversation::{GrownText, Plan};
 pub use readers::{Readers, ReadersError};
 pub use redeem::{Object, RedeemError, Redeemed, Showing, Shown};
+pub use worktrees::{Before, Happened, Rewind};
 
 use crate::limits::FEED_PAGE_ITEMS_MAX;
 use crate::model::code::{Code, Coded};
@@ -22,7 +24,8 @@ use crate::model::feed::{FeedPage, LoggedOp, Stretch};
 use crate::model::grant::Fallen;
 use crate::model::history::Policy;
 use crate::model::ids::{
-    Cursor, GrantKey, LogId, MessageId, PartId, ProjectId, SessionId, ShareId, TurnId,
+    Cursor, GrantKey, LogId, MessageId, PartId, ProjectId, SessionId, ShareId, SnapshotId, TurnId,
+    WorktreeId,
 };
 use crate::model::infos::{
     MessageInfo, ObjectInfo, ProjectInfo, ProjectKey, SessionInfo, SessionKey,
@@ -109,6 +112,18 @@ pub enum QueryError {
     /// It is over.
     #[error(transparent)]
     TurnEnded(#[from] TurnEnded),
+    /// No such work tree in the project asked.
+    #[error("the project has no worktree {0}")]
+    WorktreeNotFound(WorktreeId),
+    /// The work tree asked about is no more.
+    #[error("the worktree does not exist any more")]
+    WorktreeGone,
+    /// No such snapshot of the work tree asked.
+    #[error("the worktree has no snapshot {0}")]
+    SnapshotNotFound(SnapshotId),
+    /// The snapshot asked about is no more.
+    #[error("the snapshot does not exist any more")]
+    SnapshotGone,
     /// No such content in the session asked.
     #[error("nothing in this session names such content")]
     ContentNotFound,
@@ -147,6 +162,8 @@ impl Coded for QueryError {
             QueryError::TurnNotFound(_) => Code::TurnNotFound,
             QueryError::TurnEnded(ended) => ended.code(),
             QueryError::ContentNotFound => Code::ContentNotFound,
+            QueryError::WorktreeNotFound(_) | QueryError::WorktreeGone => Code::WorktreeNotFound,
+            QueryError::SnapshotNotFound(_) | QueryError::SnapshotGone => Code::SnapshotNotFound,
             QueryError::GrantGone => Code::GrantNotFound,
             QueryError::ShareNotFound(_) | QueryError::ShareGone => Code::ShareNotFound,
             QueryError::ShareEnded(ended) => ended.code(),

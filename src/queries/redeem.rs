@@ -7,6 +7,7 @@ use crate::model::ids::{GrantId, GrantKey, LogId};
 use crate::model::infos::{ObjectKind, ProjectKey, SessionKey};
 use crate::model::share::ShareKey;
 use crate::model::sturdy_ref::{SturdyRef, Verifier, VerifierKey};
+use crate::model::worktree::{SnapshotKey, WorktreeKey};
 use crate::store::grants::Grant;
 use crate::store::{self, Read};
 
@@ -36,6 +37,10 @@ pub enum Object {
     Session(SessionKey),
     /// A published view of one.
     Share(ShareKey),
+    /// A work tree.
+    Worktree(WorktreeKey),
+    /// A state of one.
+    Snapshot(SnapshotKey),
 }
 
 /// A ref that is shown, and for what.
@@ -206,6 +211,10 @@ pub(super) fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Ob
         ObjectKind::Share => {
             Object::Share(store::shares::terms(read, log)?.ok_or(QueryError::ShareGone)?.key)
         }
+        ObjectKind::Worktree => {
+            Object::Worktree(store::trees::info(read, log)?.ok_or(QueryError::WorktreeGone)?.key)
+        }
+        ObjectKind::Snapshot => Object::Snapshot(super::worktrees::snapshot_key(read, log)?),
     })
 }
 

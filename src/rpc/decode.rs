@@ -5,12 +5,18 @@
 
 mod authority;
 mod calls;
+mod files;
 mod session;
 
 pub(super) use calls::{
     add_message, begin_turn_call, content_piece, context_limits, finish, fork, list_sessions,
     part_writer, parts, permits, project_rules, put_part_call, remove_session, root_rules, turn_id,
     upload,
+};
+
+pub(super) use files::{
+    after, call_name, create_sandbox, files, path, restore, revert, revert_session, revision,
+    since, snapshot_id, stamp, stamps, worktree_id,
 };
 
 pub(super) use authority::{
@@ -37,6 +43,7 @@ use crate::model::page::Page;
 use crate::model::permission::RULE_TEXT_BYTES_MAX;
 use crate::model::registration::Registration;
 use crate::model::sturdy_ref::{self, SturdyRef};
+use crate::model::worktree::NameMalformed;
 use crate::ops::end_delegation;
 use crate::ops::{Action, Kind, Op, OpenProject, Refused, Sent};
 use crate::wire::bowline_capnp::{BatchMode, batch, op_header, page, registration, vat};
@@ -78,6 +85,16 @@ pub(super) enum Malformed {
     Where,
     #[error("the seed is not 32 bytes")]
     Seed,
+    #[error(transparent)]
+    Name(#[from] NameMalformed),
+    #[error(
+        "a path is relative to the worktree, of 1 to 4096 bytes, without empty steps, `.`, `..` and `.git`: {0:?}"
+    )]
+    Path(String),
+    #[error("at most 1000 paths in one call")]
+    TooManyPaths,
+    #[error("{}", .0.text)]
+    Op(Refused),
     #[error("a hash is not 32 bytes long")]
     Hash,
     #[error("which sessions are wanted is said in a way only a newer server knows")]
@@ -111,6 +128,9 @@ impl Coded for Malformed {
                 Code::NarrowingMalformed
             }
             Malformed::Id(error) => error.code(),
+            Malformed::Name(error) => error.code(),
+            Malformed::Path(_) | Malformed::TooManyPaths => Code::PathMalformed,
+            Malformed::Op(refused) => refused.code,
             Malformed::Completion(error) => error.code(),
             Malformed::Ref(error) => error.code(),
             Malformed::BatchEmpty => Code::BatchEmpty,
@@ -327,6 +347,12 @@ fn kind_number(kind: feed_capnp::EventKind) -> u16 {
         feed_capnp::EventKind::SessionRemoved => Kind::RemoveSession as u16,
         feed_capnp::EventKind::RulesSet => Kind::SetRules as u16,
         feed_capnp::EventKind::CheckpointDropped => Kind::DropCheckpoint as u16,
+        feed_capnp::EventKind::WorktreeOpened => Kind::OpenWorktree as u16,
+        feed_capnp::EventKind::SnapshotTaken => Kind::TakeSnapshot as u16,
+        feed_capnp::EventKind::SnapshotNoted => Kind::NoteSnapshot as u16,
+        feed_capnp::EventKind::FilesMoved => Kind::MoveFiles as u16,
+        feed_capnp::EventKind::TurnMeasured => Kind::MeasureTurn as u16,
+        feed_capnp::EventKind::SnapshotsDropped => Kind::DropSnapshots as u16,
     }
 }
 

@@ -1,7 +1,11 @@
 //! Plain values onto the wire.
 
+mod files;
 mod session;
 
+pub(super) use files::{
+    change, file_entry, kept, report, sandbox, skipped, snapshot_info, stamp, worktree_info,
+};
 pub(super) use session::{
     Told, action, checkpoint, file_diff, message, message_for_model, plan, project_info, rule,
     session_info, todos, turn_info, turn_state,

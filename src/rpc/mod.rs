@@ -23,10 +23,13 @@ mod root;
 mod scope;
 mod session;
 mod share;
+mod snapshot;
 mod strangers;
 mod turn;
 mod upload;
 mod vat;
+mod watcher;
+mod worktree;
 mod writer;
 
 pub use scope::{Link, Scope};
@@ -43,6 +46,7 @@ use crate::model::rights::Right;
 use crate::model::sturdy_ref::{SturdyRef, VerifierKey};
 use crate::ops::Op;
 use crate::queries::Readers;
+use crate::worktrees::Worktrees;
 use error::{Denied, to_wire};
 use futures::future::BoxFuture;
 use order::UnderWay;
@@ -71,6 +75,8 @@ pub struct House {
     pub clock: Arc<dyn Clock>,
     /// Who shows refs that stand for nothing.
     pub strangers: Arc<Strangers>,
+    /// The files agents work on.
+    pub worktrees: Worktrees,
     /// Keeps the root's ref where the operator finds it.
     pub keep_root_ref: KeepRootRef,
 }

@@ -2,7 +2,10 @@
 
 use super::error::to_wire;
 use super::scope::{Claim, Powers};
-use super::{House, cut, decode, encode, grant_made, made, project, root, session, share, submit};
+use super::{
+    House, cut, decode, encode, grant_made, made, project, root, session, share, snapshot, submit,
+    worktree,
+};
 use crate::engine::Standing;
 use crate::model::grant::Held;
 use crate::model::ids::GrantKey;
@@ -61,6 +64,8 @@ pub(super) fn client(
         Found::Project(key) => (kind(ObjectKind::Project), project::client(claim, key).client),
         Found::Session(key) => (kind(ObjectKind::Session), session::client(claim, key).client),
         Found::Share(key) => (kind(ObjectKind::Share), share::client(claim, key).client),
+        Found::Worktree(key) => (kind(ObjectKind::Worktree), worktree::client(claim, key).client),
+        Found::Snapshot(key) => (kind(ObjectKind::Snapshot), snapshot::client(claim, key).client),
     }
 }
 
@@ -235,5 +240,7 @@ pub(super) fn kind(kind: ObjectKind) -> bowline_capnp::ObjectKind {
         ObjectKind::Project => bowline_capnp::ObjectKind::Project,
         ObjectKind::Session => bowline_capnp::ObjectKind::Session,
         ObjectKind::Share => bowline_capnp::ObjectKind::Share,
+        ObjectKind::Worktree => bowline_capnp::ObjectKind::Worktree,
+        ObjectKind::Snapshot => bowline_capnp::ObjectKind::Snapshot,
     }
 }

@@ -5,7 +5,7 @@ use super::logged::{logged, registered};
 use super::object::Object;
 use super::scope::Claim;
 use super::share::shared;
-use super::{decode, encode, made, removed, session, share, submit, submit_for_object};
+use super::{decode, encode, made, removed, session, share, submit, submit_for_object, worktree};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, ProjectKey};
@@ -163,5 +163,162 @@ impl project::Server for Project {
             results.get().set_removed(removed(made(submitted?.answer().await)?)?);
             Ok(())
         }
+    }
+
+    async fn worktree(
+        self: Rc<Self>,
+        params: project::WorktreeParams,
+        mut results: project::WorktreeResults,
+    ) -> capnp::Result<()> {
+        let directory = params.get()?.get_directory()?.to_str()?.to_owned();
+        drop(params);
+        self.claim.order().settled().await;
+        let house = self.claim.require(Right::Snapshot)?;
+        let place = self.claim.derive().map_err(to_wire)?;
+        let (project, first) = self.claim.look_up(house.readers.project_key(self.key.log)).await?;
+        let directory = match directory.trim_end_matches('/') {
+            "" => first,
+            given => given.to_owned(),
+        };
+        let opened = house.worktrees.open(self.claim.grant(), project, directory).await;
+        let key = opened.map_err(to_wire)?;
+        let mut results = results.get();
+        results.set_id(key.id.as_str());
+        results.set_worktree(worktree::client(place, key));
+        Ok(())
+    }
+
+    async fn worktrees(
+        self: Rc<Self>,
+        params: project::WorktreesParams,
+        mut results: project::WorktreesResults,
+    ) -> capnp::Result<()> {
+        let page = decode::page(params.get().and_then(|p| p.get_page())).map_err(to_wire)?;
+        drop(params);
+        let _turn = self.claim.turn().await;
+        let house = self.claim.require_read().await?;
+        let found = self.claim.ask(house.readers.worktrees(self.key.log, page)).await?;
+        let stored = match found.items.is_empty() {
+            true => 0,
+            false => house.worktrees.stored_bytes(self.key.log).await.map_err(to_wire)?,
+        };
+        let mut results = results.get();
+        encode::page_end(&found, results.reborrow().init_end());
+        let mut list = results.init_worktrees(found.items.len() as u32);
+        for (at, info) in (0..).zip(&found.items) {
+            encode::worktree_info(info, self.key.id.as_str(), stored, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn opened_worktree(
+        self: Rc<Self>,
+        params: project::OpenedWorktreeParams,
+        mut results: project::OpenedWorktreeResults,
+    ) -> capnp::Result<()> {
+        let id = decode::worktree_id(params.get().and_then(|p| p.get_id())).map_err(to_wire)?;
+        drop(params);
+        self.claim.order().settled().await;
+        let house = self.claim.require(Right::Snapshot)?;
+        let key = self.claim.ask(house.readers.worktree(self.key.log, id)).await?;
+        let place = self.claim.derive().map_err(to_wire)?;
+        results.get().set_worktree(worktree::client(place, key));
+        Ok(())
+    }
+
+    async fn create_sandbox(
+        self: Rc<Self>,
+        params: project::CreateSandboxParams,
+        mut results: project::CreateSandboxResults,
+    ) -> capnp::Result<()> {
+        let (call, name, from) = decode::create_sandbox(params.get()).map_err(to_wire)?;
+        drop(params);
+        let house = self.claim.require(Right::Restore)?;
+        let place = self.claim.derive().map_err(to_wire)?;
+        let (grant, log) = (self.claim.grant(), self.key.log);
+        let made = house.worktrees.create_sandbox(grant, log, call, name, from).await;
+        self.claim.house()?;
+        let (sandbox, state, key) = made.map_err(to_wire)?;
+        let mut results = results.get();
+        encode::sandbox(&sandbox, &state, results.reborrow().init_sandbox());
+        results.set_worktree(worktree::client(place, key));
+        Ok(())
+    }
+
+    async fn sandboxes(
+        self: Rc<Self>,
+        params: project::SandboxesParams,
+        mut results: project::SandboxesResults,
+    ) -> capnp::Result<()> {
+        drop(params);
+        let house = self.claim.require_read().await?;
+        let found = house.worktrees.sandboxes(self.key.log).await;
+        self.claim.house()?;
+        let found = found.map_err(to_wire)?;
+        let mut list = results.get().init_sandboxes(found.len() as u32);
+        for (at, (sandbox, state)) in (0..).zip(&found) {
+            encode::sandbox(sandbox, state, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn reset_sandbox(
+        self: Rc<Self>,
+        params: project::ResetSandboxParams,
+        mut results: project::ResetSandboxResults,
+    ) -> capnp::Result<()> {
+        let asked = params.get()?;
+        let name = asked.get_sandbox()?.to_str()?.to_owned();
+        let to = decode::revision(asked.get_to()).map_err(to_wire)?;
+        let discard = asked.get_discard();
+        drop(params);
+        let house = self.claim.require(Right::Restore)?;
+        let kept = house.worktrees.reset_sandbox(self.key.log, name, to, discard).await;
+        self.claim.house()?;
+        let kept = kept.map_err(to_wire)?;
+        let mut list = results.get().init_kept(kept.len() as u32);
+        for (at, kept) in (0..).zip(&kept) {
+            encode::kept(kept, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn remove_sandbox(
+        self: Rc<Self>,
+        params: project::RemoveSandboxParams,
+        mut results: project::RemoveSandboxResults,
+    ) -> capnp::Result<()> {
+        let asked = params.get()?;
+        let name = asked.get_sandbox()?.to_str()?.to_owned();
+        let discard = asked.get_discard();
+        drop(params);
+        let house = self.claim.require(Right::Restore)?;
+        let removed = house.worktrees.remove_sandbox(self.key.log, name, discard).await;
+        self.claim.house()?;
+        let (existed, kept) = removed.map_err(to_wire)?;
+        let mut results = results.get();
+        results.set_existed(existed);
+        let mut list = results.init_kept(kept.len() as u32);
+        for (at, kept) in (0..).zip(&kept) {
+            encode::kept(kept, list.reborrow().get(at));
+        }
+        Ok(())
+    }
+
+    async fn storage(
+        self: Rc<Self>,
+        params: project::StorageParams,
+        mut results: project::StorageResults,
+    ) -> capnp::Result<()> {
+        drop(params);
+        let house = self.claim.require_read().await?;
+        let snapshots = self.claim.ask(house.readers.project_snapshots(self.key.log)).await?;
+        let bytes = match snapshots {
+            0 => 0,
+            _ => house.worktrees.stored_bytes(self.key.log).await.map_err(to_wire)?,
+        };
+        results.get().set_bytes(bytes);
+        results.get().set_snapshots(snapshots);
+        Ok(())
     }
 }

@@ -5,6 +5,8 @@ use super::logged::{logged, registered};
 use super::object::{Object, ref_for, under};
 use super::scope::Claim;
 use super::share::shared;
+use super::watcher::Watched;
+use super::worktree::{ask, watching};
 use super::{
     House, append, decided, decode, encode, grant_made, made, share, submit, submit_for_object,
     turn, upload, writer,
@@ -16,6 +18,7 @@ use crate::model::ledger::Made;
 use crate::model::rights::Right;
 use crate::queries::{Object as Found, Sight};
 use crate::wire::session_capnp::session;
+use crate::worktrees::RevertSession;
 use capnp::capability::FromClientHook;
 use std::rc::Rc;
 
@@ -525,6 +528,43 @@ impl session::Server for Session {
         if let Some(rule) = &decided.rule {
             encode::rule(rule, results.init_rule());
         }
+        Ok(())
+    }
+
+    async fn revert(
+        self: Rc<Self>,
+        params: session::RevertParams,
+        mut results: session::RevertResults,
+    ) -> capnp::Result<()> {
+        let (name, head, force) = decode::revert_session(params.get()).map_err(to_wire)?;
+        let asked = params.get()?;
+        let watcher = watching(asked.has_watcher(), asked.get_watcher());
+        drop(params);
+        self.claim.order().settled().await;
+        self.claim.require(Right::Turn)?;
+        let house = self.claim.require(Right::Restore)?;
+        self.sees_all()?;
+        let watched = Watched::new();
+        let (ask, caveats) = (ask(&self.claim, name, &watched), self.claim.caveats().clone());
+        let revert = RevertSession { ask, session: self.key.log, head, force, caveats };
+        let work = house.worktrees.revert_session(revert);
+        let report = watched.wait(watcher, &self.claim, work).await;
+        self.claim.house()?;
+        encode::report(&report.map_err(to_wire)?, results.get().init_report());
+        Ok(())
+    }
+
+    async fn storage(
+        self: Rc<Self>,
+        params: session::StorageParams,
+        mut results: session::StorageResults,
+    ) -> capnp::Result<()> {
+        drop(params);
+        let house = self.claim.require_read().await?;
+        let asked = house.readers.session_storage(self.key.log);
+        let (snapshots, bytes) = self.claim.ask(asked).await?;
+        results.get().set_bytes(bytes);
+        results.get().set_snapshots(snapshots);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Authority at the door: every method against every right, and the end of a connection's scope.
 
+mod bounds;
+mod files;
 mod sessions;
 
 use super::scope::Powers;
@@ -17,6 +19,7 @@ use crate::wire::feed_capnp::sink;
 use crate::wire::grant_capnp::object;
 use crate::wire::root_capnp::{project, root};
 use crate::wire::session_capnp::{session, share, turn};
+use crate::wire::worktree_capnp::{snapshot, worktree};
 use capnp::capability::{FromClientHook, Promise};
 use futures::future::LocalBoxFuture;
 use sessions::{begin_turn, project_id_of, session_key_of};
@@ -30,21 +33,6 @@ struct Alone;
 
 impl Link for Alone {
     fn holding(&self, _: bool) {}
-    fn room(&self) -> LocalBoxFuture<'_, ()> {
-        Box::pin(async {})
-    }
-    fn peer(&self) -> Peer {
-        Peer::Unknown
-    }
-}
-
-/// One that remembers what it was told.
-struct Telling(Rc<RefCell<Vec<bool>>>);
-
-impl Link for Telling {
-    fn holding(&self, holding: bool) {
-        self.0.borrow_mut().push(holding);
-    }
     fn room(&self) -> LocalBoxFuture<'_, ()> {
         Box::pin(async {})
     }
@@ -94,9 +82,11 @@ fn inside() -> Inside {
     let limits = Limits::default();
     let (engine, _) = Engine::start(store, &limits, Arc::new(SystemClock), |_| {}).unwrap();
     let readers = Readers::start(&path, 1, 100).unwrap();
+    let worktrees = files::worktrees(dir.path(), &engine, &readers);
     let house = House {
         engine,
         readers,
+        worktrees,
         realm: RealmId([1; 16]),
         verifier_key: VerifierKey(KEY),
         incarnation: 1,
@@ -169,6 +159,12 @@ fn open_share(
     request
 }
 
+/// A claim under the first grant of all.
+fn claim_of(inside: &Inside, scope: &Rc<Scope>) -> Claim {
+    let standing = inside.house.engine.stand(GrantKey(1));
+    Claim::new(scope, GrantKey(1), powers(Rights::all(), standing)).ok().unwrap()
+}
+
 /// A claim to everything.
 async fn all_claim(inside: &Inside, scope: &Rc<Scope>) -> Claim {
     let sturdy_ref = inside.granted.last().unwrap().1.clone();
@@ -192,6 +188,8 @@ struct Held {
     session: session::Client,
     share: share::Client,
     turn: turn::Client,
+    worktree: worktree::Client,
+    snapshot: snapshot::Client,
 }
 
 macro_rules! sent {
@@ -205,7 +203,7 @@ use sent;
 
 /// Every method of every object with authority, and the right it needs. `Vat` has none to check.
 fn methods() -> impl Iterator<Item = &'static (&'static str, Option<Right>, Try)> {
-    METHODS.iter().chain(sessions::METHODS)
+    METHODS.iter().chain(sessions::METHODS).chain(files::METHODS)
 }
 
 /// Those of the server, its projects, shares, feeds and grants, and a part of those of sessions.
@@ -448,7 +446,7 @@ fn object(session: &session::Client) -> object::Client {
 
 /// Methods of yours, which the server calls.
 const OF_CLIENTS: &[&str] =
-    &["Sink.events", "Sink.caughtUp", "Sink.gap", "Sink.grown", "Sink.ended"];
+    &["Sink.events", "Sink.caughtUp", "Sink.gap", "Sink.grown", "Sink.ended", "Watcher.progress"];
 
 /// A sink that hears nothing.
 struct Deaf;
@@ -506,7 +504,10 @@ fn every_method_needs_its_right_and_nothing_else() {
                 let standing = inside.house.engine.stand(grant);
                 Claim::new(&scope, grant, powers(*rights, standing)).ok().unwrap()
             };
+            let (worktree, snapshot) = files::objects(claim);
             let held = Held {
+                worktree,
+                snapshot,
                 root: super::root::client(claim()),
                 project: super::project::client(claim(), project_key.clone()),
                 session: super::session::client(claim(), session_key.clone()),
@@ -566,7 +567,8 @@ fn no_method_works_under_a_grant_that_fell() {
         let answer = open_share(&session, 202).send().promise.await.unwrap();
         let share = answer.get().unwrap().get_share().unwrap();
         let (turn, turn_id, turn_cursor) = begin_turn(&session).await;
-        let held = Held { root: all, project, session, share, turn };
+        let (worktree, snapshot) = files::objects(|| claim_of(&inside, &scope));
+        let held = Held { root: all, project, session, share, turn, worktree, snapshot };
         let grant = granted_by(&inside, inside.granted.last().unwrap().1.clone()).await;
         let fell = [
             (Fallen::Revoked, "bowline/revoked"),
@@ -585,7 +587,10 @@ fn no_method_works_under_a_grant_that_fell() {
             let log = session_key.log;
             let share_id = ShareId::made_by(OpId([202; 16]));
             let share_key = inside.house.readers.sharing(Stretch::Server, share_id).await.unwrap();
+            let (worktree, snapshot) = files::objects(claim);
             let dead = Held {
+                worktree,
+                snapshot,
                 root: super::root::client(claim()),
                 project: super::project::client(claim(), found),
                 session: super::session::client(claim(), session_key),
@@ -618,10 +623,11 @@ fn when_the_connection_is_over_every_object_says_so_and_keeps_nothing_alive() {
         let answer = open_share(&session, 202).send().promise.await.unwrap();
         let share = answer.get().unwrap().get_share().unwrap();
         let (turn, ..) = begin_turn(&session).await;
+        let (worktree, snapshot) = files::objects(|| claim_of(&inside, &scope));
         let kept = Rc::strong_count(&inside.house);
         scope.close();
         assert_eq!(Rc::strong_count(&inside.house), kept - 1);
-        let held = Held { root, project, session, share, turn };
+        let held = Held { root, project, session, share, turn, worktree, snapshot };
         let over = |name: &str, error: capnp::Error| {
             assert!(error.extra.contains("bowline/connection-over"), "{name}: {error}");
             assert_eq!(error.kind, capnp::ErrorKind::Disconnected);
@@ -662,35 +668,4 @@ fn a_lesser_object_cannot_be_cast_to_a_greater_one() {
         let as_object: object::Client = FromClientHook::new(writer.client.hook);
         refused(as_object.describe_request().send().promise.await.err()).await;
     });
-}
-
-#[test]
-fn objects_are_counted_and_given_back() {
-    let inside = inside();
-    let mut house = (*inside.house).clone();
-    house.limits.objects_max = 2;
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let scope = Scope::new(Rc::new(house), Telling(told.clone()));
-    let key = crate::model::ids::GrantKey(1);
-    let claim = || Claim::new(&scope, key, powers(Rights::all(), inside.house.engine.stand(key)));
-    let (one, two) = (claim().ok().unwrap(), claim().ok().unwrap());
-    assert!(matches!(claim(), Err(Denied::TooManyObjects)));
-    drop(one);
-    let again = claim();
-    assert!(again.is_ok());
-    drop((again, two));
-    assert_eq!(*told.borrow(), [true, false], "told when it begins and ceases to hold any");
-}
-
-#[test]
-fn ops_under_way_are_counted_and_given_back() {
-    let inside = inside();
-    let scope = Scope::new(inside.house.clone(), Alone);
-    let key = crate::model::ids::GrantKey(1);
-    let standing = inside.house.engine.stand(key);
-    let claim = Claim::new(&scope, key, powers(Rights::all(), standing)).ok().unwrap();
-    let most = claim.carry(crate::limits::OPS_IN_FLIGHT_MAX).ok().unwrap();
-    assert!(matches!(claim.carry(1), Err(Denied::TooManyOps)));
-    drop(most);
-    assert!(claim.carry(1).is_ok());
 }

@@ -2,12 +2,17 @@
 
 use super::error::to_wire;
 use super::scope::Claim;
-use super::{decode, encode, made, part_writer, submit};
+use super::watcher::Watched;
+use super::worktree::{ask, watching};
+use super::{decode, encode, made, part_writer, snapshot, submit};
 use crate::engine::StreamKey;
 use crate::model::ids::{Cursor, LogId, TurnId};
 use crate::model::ledger::Made;
 use crate::model::rights::Right;
+use crate::model::worktree::{Actor, Occasion};
+use crate::snapshot::ground::Wish;
 use crate::wire::session_capnp::turn;
+use crate::worktrees::{Track, Trouble};
 use std::rc::Rc;
 
 struct Turn {
@@ -132,7 +137,47 @@ impl turn::Server for Turn {
         drop((params, results));
         async move {
             made(submitted?.answer().await)?;
+            // What it did to files is taken down next; nobody waits for that here.
+            let house = self.claim.house()?;
+            let (worktrees, session) = (house.worktrees.clone(), self.session);
+            tokio::spawn(async move { worktrees.close_turns_of(session).await });
             Ok(())
         }
+    }
+
+    async fn snapshot(
+        self: Rc<Self>,
+        params: turn::SnapshotParams,
+        mut results: turn::SnapshotResults,
+    ) -> capnp::Result<()> {
+        let asked = params.get()?;
+        let name = decode::call_name(asked.get_name()).map_err(to_wire)?;
+        let watcher = watching(asked.has_watcher(), asked.get_watcher());
+        drop(params);
+        self.claim.order().settled().await;
+        self.claim.require(Right::Turn)?;
+        let house = self.claim.require(Right::Snapshot)?;
+        let place = self.claim.derive().map_err(to_wire)?;
+        let watched = Watched::new();
+        let ask = ask(&self.claim, name, &watched);
+        let by = Some(Actor { session: self.session, turn: self.cursor });
+        let (occasion, wish) = (Occasion::Step, Wish::default());
+        let track = Track { ask, occasion, by, wish };
+        let grant = self.claim.grant();
+        let work = async {
+            // It takes its time, and is a sign of life.
+            let heard = house.engine.turn_heartbeat(grant, self.session, self.cursor);
+            let key = house.worktrees.of_session(grant, self.session).await?;
+            heard.answer().await?;
+            let taken = house.worktrees.at(&key, move |desk| desk.track(&track)).await?;
+            Ok::<_, Trouble>((key, taken))
+        };
+        let taken = watched.wait(watcher, &self.claim, work).await;
+        self.claim.house()?;
+        let (key, taken) = taken.map_err(to_wire)?;
+        let mut results = results.get();
+        encode::snapshot_info(&taken, key.id.as_str(), results.reborrow().init_info());
+        results.set_snapshot(snapshot::client(place, taken.snapshot.key));
+        Ok(())
     }
 }

@@ -19,6 +19,7 @@ use crate::rpc::{House, KeepRootRef};
 use crate::store::data_dir::{DataDir, DataDirError, Holder};
 use crate::store::{Store, StoreError};
 use crate::upkeep::{audit, compaction, leases};
+use crate::worktrees::{Setting, Worktrees};
 use listen::Listeners;
 use std::io;
 use std::path::PathBuf;
@@ -163,9 +164,18 @@ pub async fn run(
     let (engine, writer) = Engine::start(store, &limits, clock, move |why| {
         let _ = fatal.try_send(why.to_string());
     })?;
+    let setting = Setting {
+        data: settings.data.clone(),
+        roots: settings.worktree_roots.clone(),
+        watching: settings.watch_worktrees,
+        limits: limits.clone(),
+    };
+    let worktrees =
+        Worktrees::start(engine.clone(), readers.clone(), house_clock.clone(), setting)?;
     let house = House {
         engine,
         readers,
+        worktrees: worktrees.clone(),
         realm: me.realm,
         verifier_key: me.verifier_key,
         incarnation: me.incarnation,
@@ -198,6 +208,14 @@ pub async fn run(
         })
     };
     let ending = AbortOnDropHandle::new(ending);
+    let keeping = {
+        let worktrees = worktrees.clone();
+        tokio::spawn(async move {
+            worktrees.recover().await;
+            tokio::join!(worktrees.keep_closing(), worktrees.keep_within_bounds());
+        })
+    };
+    let keeping = AbortOnDropHandle::new(keeping);
     let noting = AbortOnDropHandle::new(tokio::spawn(audit::keep_noting(house.engine.clone())));
     ready(&Ready { listening, data: data.path().to_owned(), root_ref_file, root_ref });
 
@@ -207,7 +225,7 @@ pub async fn run(
     }
 
     tracing::info!("stopping: finishing the calls that were accepted");
-    drop((accepting, sweeping, ending, noting));
+    drop((accepting, sweeping, ending, keeping, noting));
     let engine = house.engine.clone();
     drop(house);
     let _ = phase.send(Phase::Draining);
@@ -219,6 +237,7 @@ pub async fn run(
             tracing::warn!("some connections did not end in time and were dropped");
             workers.ended().await;
         }
+        worktrees.finish().await;
         if let Err(refusal) = engine.write_notes().await {
             tracing::warn!(%refusal, "the last refusals and reads could not be written down");
         }

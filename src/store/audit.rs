@@ -296,7 +296,9 @@ fn object(read: &Read<'_>, log: LogId) -> Result<(ObjectKind, String), StoreErro
         .conn
         .prepare_cached(
             "SELECT 2, id FROM sessions WHERE log = ?1 UNION ALL SELECT 1, id FROM projects WHERE log = ?1
-             UNION ALL SELECT 3, id FROM shares WHERE log = ?1",
+             UNION ALL SELECT 3, id FROM shares WHERE log = ?1
+             UNION ALL SELECT 4, id FROM trees WHERE log = ?1
+             UNION ALL SELECT 5, id FROM snapshots WHERE log = ?1",
         )?
         .query_row([log.0], |row| Ok((row.get::<_, i64>(0)?, row.get(1)?)))
         .optional()?;

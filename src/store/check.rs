@@ -54,7 +54,8 @@ pub fn orphans(read: &Read<'_>) -> Found {
         ),
         (
             "SELECT logs.id, 0 FROM logs WHERE id != 1 AND NOT removed AND id NOT IN (SELECT log FROM projects)
-             AND id NOT IN (SELECT log FROM sessions) AND id NOT IN (SELECT log FROM shares)",
+             AND id NOT IN (SELECT log FROM sessions) AND id NOT IN (SELECT log FROM shares)
+             AND id NOT IN (SELECT log FROM trees) AND id NOT IN (SELECT log FROM snapshots)",
             "logs: log {} belongs to nothing ({})",
         ),
         (

@@ -84,7 +84,13 @@ pub fn floors(read: &Read<'_>) -> Result<HashMap<LogId, Cursor>, StoreError> {
 /// A question for the logs of whatever has a public name, which stands in the parameter of this number.
 pub(super) fn named(parameter: u8) -> String {
     let of = |table| format!("SELECT log FROM {table} WHERE id = ?{parameter}");
-    ["sessions", "projects", "shares"].map(of).join(" UNION ALL ")
+    ["sessions", "projects", "shares", "trees", "snapshots"].map(of).join(" UNION ALL ")
+}
+
+/// What it was the log of is gone.
+pub fn set_removed(tx: &Tx<'_>, log: LogId) -> Result<(), StoreError> {
+    tx.conn.prepare_cached("UPDATE logs SET removed = 1 WHERE id = ?")?.execute([log.0])?;
+    Ok(())
 }
 
 /// Counts anew what can be counted.

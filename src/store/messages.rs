@@ -129,6 +129,16 @@ pub fn id_at(
         .transpose()
 }
 
+/// Where the messages of a turn stand.
+pub fn of_turn(read: &Read<'_>, session: LogId, turn: Cursor) -> Result<Vec<Cursor>, StoreError> {
+    let mut query = read.conn.prepare_cached(
+        "SELECT cursor FROM messages WHERE session = ? AND turn = ? ORDER BY cursor",
+    )?;
+    let found = query
+        .query_map((session.0, sql_int(turn.0)), |row| row.get(0).map(from_sql_int).map(Cursor))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
 /// The newest message of a turn.
 pub fn newest_of_turn(
     read: &Read<'_>,

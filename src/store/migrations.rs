@@ -14,6 +14,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/0003_grants.sql"),
     include_str!("migrations/0004_authority.sql"),
     include_str!("migrations/0005_sessions.sql"),
+    include_str!("migrations/0006_snapshots.sql"),
 ];
 
 /// Marks the file as ours in its header: "BOWL".

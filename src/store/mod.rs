@@ -30,9 +30,11 @@ pub mod rulesets;
 pub mod scratch;
 pub mod sessions;
 pub mod shares;
+pub mod snapshots;
 pub mod streams;
 pub mod subscriptions;
 pub mod todos;
+pub mod trees;
 pub mod turns;
 pub mod worktrees;
 

@@ -145,6 +145,22 @@ pub struct BareOp<'a> {
     pub payload: &'a [u8],
 }
 
+/// What an op says: its name, kind, version and payload.
+pub type Payload = (OpId, u16, u16, Vec<u8>);
+
+/// The op at a place in a log, if it is still there.
+pub fn at(read: &Read<'_>, log: LogId, cursor: Cursor) -> Result<Option<Payload>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached(
+            "SELECT op_id, kind, version, payload FROM ops WHERE log = ? AND cursor = ?",
+        )?
+        .query_row((log.0, sql_int(cursor.0)), |row| {
+            Ok((OpId(row.get(0)?), row.get(1)?, row.get(2)?, row.get(3)?))
+        })
+        .optional()?)
+}
+
 /// Hands every op of every log to `take`, in the order in which they were committed.
 pub fn each(
     read: &Read<'_>,

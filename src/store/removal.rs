@@ -8,7 +8,7 @@ use super::{Read, StoreError, Tx, contents};
 use crate::model::ids::{LogId, SessionId};
 
 /// Tables with rows about a session, by the column that names it. Those that others refer to come last.
-const TABLES: [(&str, &str); 14] = [
+const TABLES: [(&str, &str); 15] = [
     ("deltas", "session"),
     ("streams", "session"),
     ("turn_leases", "session"),
@@ -18,6 +18,7 @@ const TABLES: [(&str, &str); 14] = [
     ("checkpoints", "session"),
     ("parts", "session"),
     ("messages", "session"),
+    ("session_snapshots", "session"),
     ("subscriptions", "log"),
     ("ops", "log"),
     ("receipts", "producer"),
@@ -41,6 +42,9 @@ pub fn remove(tx: &Tx<'_>, session: LogId) -> Result<(), StoreError> {
         tx.conn
             .prepare_cached(&format!("DELETE FROM {table} WHERE {which}"))?
             .execute([session.0])?;
+    }
+    for snapshot in super::snapshots::forget_orphans(tx)? {
+        super::logs::set_removed(tx, snapshot)?;
     }
     tx.conn
         .prepare_cached(

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Tables that follow from the history.
-pub const PROJECTIONS: [&str; 13] = [
+pub const PROJECTIONS: [&str; 17] = [
     "projects",
     "worktrees",
     "repositories",
@@ -25,6 +25,10 @@ pub const PROJECTIONS: [&str; 13] = [
     "checkpoints",
     "shares",
     "content_names",
+    "trees",
+    "snapshots",
+    "session_snapshots",
+    "moves",
 ];
 
 /// One consistent state of a database.

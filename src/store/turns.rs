@@ -261,6 +261,28 @@ pub fn summary(
         })?)
 }
 
+/// Records what a turn did to files, in numbers.
+pub fn set_summary(
+    tx: &Tx<'_>,
+    session: LogId,
+    turn: Cursor,
+    summary: Summary,
+) -> Result<(), StoreError> {
+    let Summary { additions, deletions, files } = summary;
+    tx.conn
+        .prepare_cached(
+            "UPDATE turns SET additions = ?, deletions = ?, files = ? WHERE session = ? AND cursor = ?",
+        )?
+        .execute((
+            sql_int(additions),
+            sql_int(deletions),
+            sql_int(files),
+            session.0,
+            sql_int(turn.0),
+        ))?;
+    Ok(())
+}
+
 /// Records what a turn did to files.
 pub fn set_diffs(
     tx: &Tx<'_>,

@@ -28,6 +28,22 @@ fn the_docs_list_every_code_with_its_advice_and_meaning() {
 /// Codes that are heard in other tests, because they need a broken disk, a hostile peer, a server that
 /// stops, or a story. Nobody can bring `internal` about from outside.
 const ELSEWHERE: &[(&str, &str)] = &[
+    ("worktree-not-found", "tests/it/files_edges.rs"),
+    ("worktree-not-allowed", "tests/it/files_edges.rs"),
+    ("worktree-unreadable", "tests/it/files_edges.rs"),
+    ("worktree-too-large", "tests/it/files_edges.rs"),
+    ("snapshot-not-found", "tests/it/files_edges.rs"),
+    ("snapshot-budget", "tests/it/files_edges.rs"),
+    ("file-not-found", "tests/it/files_edges.rs"),
+    ("file-changed", "tests/it/files_edges.rs"),
+    ("path-malformed", "tests/it/files_edges.rs"),
+    ("path-leased", "tests/it/files_edges.rs"),
+    ("cancelled", "tests/it/files_edges.rs"),
+    ("sandbox-not-found", "tests/it/files_edges.rs"),
+    ("sandbox-exists", "tests/it/files_edges.rs"),
+    ("sandbox-unmerged", "tests/it/files_edges.rs"),
+    ("sandbox-malformed", "tests/it/files_edges.rs"),
+    ("snapshot-store-failed", "tests/it/files_crash.rs"),
     ("outcome-unknown", "tests/it/fault.rs"),
     ("overloaded", "tests/it/fault.rs"),
     ("storage-failed", "tests/it/operate.rs"),

@@ -150,6 +150,14 @@ pub fn said(event: event::Reader<'_>) -> String {
         }
         event::CheckpointMade(made) => format!("checkpoint {}", text(made.unwrap().get_name())),
         event::CheckpointDropped(at) => format!("dropped {at}"),
+        event::WorktreeOpened(opened) => {
+            format!("worktree {}", opened.unwrap().get_directory().unwrap().to_str().unwrap())
+        }
+        event::SnapshotTaken(taken) => format!("snapshot {}", taken.unwrap().get_number()),
+        event::SnapshotNoted(noted) => format!("noted {}", noted.unwrap().get_number()),
+        event::FilesMoved(moved) => format!("moved {}", moved.unwrap().get_done()),
+        event::TurnMeasured(measured) => format!("measured {}", measured.unwrap().get_files()),
+        event::SnapshotsDropped(count) => format!("snapshots dropped {count}"),
         event::OutputsPruned(parts) => format!("pruned {}", parts.unwrap().len()),
         event::Forked(forked) => format!("forked {}", text(forked.unwrap().get_session_id())),
         event::SessionRemoved(id) => format!("rm-session {}", text(id)),

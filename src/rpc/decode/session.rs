@@ -453,6 +453,11 @@ fn retry_turn(retry: turn_retry::Reader<'_>) -> Said<Action> {
 }
 
 fn set_head(head: head::Reader<'_>) -> Said<Action> {
+    Ok(head_of(head)?.map(Action::SetHead))
+}
+
+/// Where a conversation is to end.
+pub(super) fn head_of(head: head::Reader<'_>) -> Said<SetHead> {
     let head = match head.which() {
         Err(_) => return Ok(Err(BadOp::Unknown.into())),
         Ok(head::End(())) => SetHead::End,
@@ -468,7 +473,7 @@ fn set_head(head: head::Reader<'_>) -> Said<Action> {
             SetHead::Before(message, part)
         }
     };
-    Ok(Ok(Action::SetHead(head)))
+    Ok(Ok(head))
 }
 
 fn todos(list: struct_list::Reader<'_, todo::Owned>) -> Said<Vec<Todo>> {

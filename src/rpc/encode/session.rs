@@ -12,6 +12,7 @@ use crate::model::timeline::Reverted;
 use crate::model::turn::{Retry, State, Summary, Turn};
 use crate::model::usage::Usage;
 use crate::ops::Said;
+use crate::ops::set_head::Files;
 use crate::queries::{Checkpoint, Plan};
 use crate::wire::feed_capnp::event;
 use crate::wire::message_capnp::{
@@ -551,6 +552,7 @@ pub(super) fn event(
         Said::HeadSet(set) => {
             let mut to = to.init_head_set();
             to.set_checkpoint(set.checkpoint.0);
+            to.set_files(!matches!(set.files, Files::Stay));
             if let Some(reverted) = &set.timeline.reverted {
                 revert(reverted, to.init_revert());
             }
@@ -570,6 +572,38 @@ pub(super) fn event(
             to.set_before(forked.before.as_ref().map_or("", |id| id.as_str()));
         }
         Said::SessionRemoved(removed) => to.set_session_removed(removed.key.id.as_str()),
+        Said::WorktreeOpened(opened) => {
+            let mut to = to.init_worktree_opened();
+            to.set_id(opened.key.id.as_str());
+            to.set_directory(opened.directory.as_str());
+            to.set_sandbox(opened.sandbox.as_deref().unwrap_or_default());
+        }
+        Said::SnapshotTaken(taken) => {
+            let mut to = to.init_snapshot_taken();
+            to.set_id(taken.key.id.as_str());
+            to.set_number(op.cursor.0);
+            to.set_hash(taken.tree.to_string());
+        }
+        Said::SnapshotNoted(noted) => {
+            let mut to = to.init_snapshot_noted();
+            to.set_id(noted.key.id.as_str());
+            to.set_number(noted.number.0);
+            to.set_hash(noted.tree.to_string());
+        }
+        Said::FilesMoved(moved) => {
+            let mut to = to.init_files_moved();
+            to.set_name(&moved.name.0);
+            to.set_done(moved.done);
+            to.set_conflicts(moved.conflict_count);
+        }
+        Said::TurnMeasured(measured) => {
+            let mut to = to.init_turn_measured();
+            to.set_files(measured.diffs.len() as u32);
+            summary(measured.summary, to.init_summary());
+        }
+        Said::SnapshotsDropped(dropped) => {
+            to.set_snapshots_dropped(dropped.snapshots.len() as u32);
+        }
         Said::RulesSet(set) => rules(&set.rules, to.init_rules_set(set.rules.len() as u32)),
         _ => {
             tracing::error!(kind = op.kind, "an op has no words on the wire");
