@@ -192,8 +192,7 @@ interface Project extends(Grant.Object) {
   # operator allows. On return it is known for good, and the project's log says so the first time. It takes no op
   # header: repeating it leads to the same state.
   #
-  # Needs `snapshot`. Fails with: `worktree-not-found`, `worktree-not-allowed`, `worktree-unreadable`,
-  # `directory-malformed`.
+  # Needs `snapshot`. Fails with: `worktree-not-found`, `worktree-not-allowed`, `worktree-unreadable`.
 
   worktrees @13 (page :Bowline.Page) -> (worktrees :List(Files.WorktreeInfo), end :Bowline.PageEnd);
   # Those that are known, in the order they were opened, sandboxes among them; `page.after` is a work tree's `number`.
@@ -209,7 +208,8 @@ interface Project extends(Grant.Object) {
   # digits and `-`; `from` is what it begins at, empty for the repository's HEAD. No hook or filter of the repository
   # is run. `name` names the call: see worktree.capnp.
   #
-  # Needs `restore`. Safe to repeat. Fails with: `sandbox-malformed`, `sandbox-exists`, `worktree-not-found`,
+  # Needs `restore`, and an object that may be used for all paths; so do the methods that follow. Safe to repeat, as
+  # long as the sandbox is there. Fails with: `sandbox-malformed`, `sandbox-exists`, `worktree-not-found`,
   # `worktree-not-allowed`, `op-header-malformed`.
 
   sandboxes @16 () -> (sandboxes :List(Files.SandboxInfo));

@@ -73,7 +73,8 @@ interface Worktree extends(Grant.Object) {
   # 1 second to 1 day. By the same holder again, it is prolonged. It keeps nobody from anything who does not ask, and
   # ends with the server.
   #
-  # Needs `snapshot`. Safe to repeat. Fails with: `path-malformed`, `path-leased`, `lease-malformed`.
+  # Needs `snapshot`. Safe to repeat. Fails with: `path-malformed`, `path-leased`, `lease-malformed`, `file-not-found`
+  # (a path this object may not be used for; so do the methods that follow).
 
   release @10 (path :Data, holder :Text) -> (existed :Bool);
   # Gives a lease up. Needs `snapshot`. Safe to repeat.
@@ -285,7 +286,7 @@ struct PathLease {
 struct FileStamp {
   path @0 :Data;
   mode @1 :UInt32;
-  # 0 if nothing stands there.
+  # 0 if nothing stands there, or nothing that can be read.
 
   hash @2 :Data;
   # Of its content, as git names it; none for a directory.

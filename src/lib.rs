@@ -15,6 +15,8 @@
 //! | [`engine`] | the single writer: once per op, group commit, reply after commit | knowing what an op means; `async` behind its handle |
 //! | [`ops`] | the verbs: one file each, input, rule and refusals together | clocks, randomness, I/O of their own, capnp |
 //! | [`queries`] | the questions: read-only, on connections of their own | changing anything |
+//! | [`worktrees`] | work trees in use: one thread for each, files moved and written down as one | knowing the wire, or how files are moved |
+//! | [`snapshot`] | files: work trees in, git trees out, and back, beneath one root | knowing a session, a database or a client |
 //! | [`exchange`] | sessions as documents, and what other programs keep of theirs | knowing a server |
 //! | [`store`] | memory: one SQLite file, one file of code per table | showing a SQLite type |
 //! | [`model`] | the nouns and the pure rules about them, the ledger's first of all | knowing a socket, a database or the time |
@@ -31,8 +33,11 @@
 //! ```text
 //! main → cli → server → rpc → engine → ops → store      cli → upkeep, exchange, wire, config, clock; rpc → clock
 //!               │        ├──→ queries → ops, store      server → engine, queries, store, config, clock
-//!               │        └──→ ops, wire                 engine → store, clock
-//!               ├──→ upkeep → engine, queries, ops,     store, model, wire, transport, exchange: none above them
+//!               │        ├──→ ops, snapshot, wire       engine → store, clock
+//!               │        └──→ worktrees                 store, model, wire, transport, exchange, snapshot: none
+//!               ├──→ worktrees → engine, queries, ops,  above them
+//!               │                snapshot, clock
+//!               ├──→ upkeep → engine, queries, ops,
 //!               │             store, clock
 //!               └──→ transport
 //! ```
@@ -73,7 +78,11 @@
 //! 9. What streams is no op: a piece of text says from which byte on it is, and is written beside the log in the
 //!    same transactions. It becomes an op when its part is closed: by its author, with the end of its turn, or by
 //!    the sweeper in [`upkeep`] when nothing was heard of the turn for as long as its lease.
-//! 10. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
+//! 10. Files take their time and stand in no numbering. `Worktree.restore` goes to the thread of its work tree in
+//!     [`worktrees`]: has a call of this name been here before? [`snapshot`] looks at the files, writes a plan, keeps
+//!     what is to go and moves one file after the other; then the engine writes down what was done, in one
+//!     transaction. If that is refused, the files go back; after a crash what was written down says which way.
+//! 11. A crash between 7 and the client: the client connects, redeems and repeats the same op, and gets
 //!     the answer of step 5. A commit that reports an error is *unknown*: its callers hear so, the store
 //!     is opened again and settled, and the same repeat finds the truth.
 

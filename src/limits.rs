@@ -263,6 +263,10 @@ pub const WORKTREES_OPEN_MAX: usize = 256;
 pub const WORKTREE_IDLE_MS: u64 = 600_000;
 /// Conflicts, files with an owner and other paths that are recorded of one call; the rest is counted.
 pub const PATHS_RECORDED_MAX: usize = 10_000;
+/// And bytes of all of them.
+pub const PATHS_RECORDED_BYTES_MAX: usize = 512 << 10;
+/// Pairs of snapshots whose difference is undone in one call.
+pub const PATCHES_MAX: u32 = 64;
 /// Bytes of a file that are read in one call.
 pub const FILE_PIECE_BYTES_MAX: usize = 256 << 10;
 /// Files, changes and other paths in one page.

@@ -9,6 +9,7 @@ mod copy;
 pub use copy::{ApartPart, Copied, Whole};
 
 use crate::model::ids::{MessageId, PartId};
+use crate::model::permission::permission_of_tool;
 use crate::model::usage::Usage;
 use crate::wire::message_capnp::{self, message_body, part, tool};
 use crate::wire::session_capnp::session_op;
@@ -516,7 +517,7 @@ pub fn tool_name(part: part::Reader<'_>) -> Result<Option<String>, Unreadable> {
     }
 }
 
-/// Every text in what a tool was given, if a part is of one: its files are among them.
+/// Every text in what a tool was given that changes files, if a part is of one: its files are among them.
 pub fn tool_texts(part: part::Reader<'_>) -> Result<Vec<String>, Unreadable> {
     fn gather(value: serde_json::Value, texts: &mut Vec<String>) {
         match value {
@@ -531,8 +532,12 @@ pub fn tool_texts(part: part::Reader<'_>) -> Result<Vec<String>, Unreadable> {
         }
     }
     let part::Tool(tool) = part.which()? else { return Ok(Vec::new()) };
-    let mut texts = Vec::new();
-    if let Ok(input) = serde_json::from_str(tool?.get_input()?.to_str()?) {
+    let (tool, mut texts) = (tool?, Vec::new());
+    // Whoever only reads a file has not changed it.
+    if permission_of_tool(tool.get_name()?.to_str()?) != "edit" {
+        return Ok(texts);
+    }
+    if let Ok(input) = serde_json::from_str(tool.get_input()?.to_str()?) {
         gather(input, &mut texts);
     }
     Ok(texts)

@@ -126,12 +126,16 @@ pub struct SnapshotInfo {
 pub struct Move {
     /// The call that did it.
     pub name: CallName,
+    /// What it asked for, in short.
+    pub asked: [u8; 16],
     /// What stood at the paths it is about.
     pub before: ObjectId,
     /// What stands there now.
     pub after: ObjectId,
     /// For which session, if for one.
     pub session: Option<LogId>,
+    /// Where in that session's log it is said; 0 if for none.
+    pub session_at: Cursor,
     /// How many paths were changed.
     pub done: u64,
     /// Paths that were left as they were, and why, by the number of the reason; a bounded number of them.

@@ -47,7 +47,10 @@ impl DropSnapshots {
         let dropped = SnapshotsDropped { snapshots, moves };
         dropped.project(saying.tx, place)?;
         for snapshot in &dropped.snapshots {
-            store::logs::set_removed(saying.tx, *snapshot)?;
+            // It may only be hidden: then its log goes with it.
+            if !store::snapshots::is_there(saying.tx, *snapshot)? {
+                store::logs::set_removed(saying.tx, *snapshot)?;
+            }
         }
         saying.say(self.worktree, encoded(Kind::DropSnapshots, 1, &dropped)?);
         Ok(Recorded::Done)

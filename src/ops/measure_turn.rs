@@ -3,6 +3,7 @@
 use super::record::{Recorded, Saying};
 use super::{Kind, NotApplied, Place, encoded, found};
 use crate::model::ids::{Cursor, LogId};
+use crate::model::page::Page;
 use crate::model::session::FileDiff;
 use crate::model::turn::Summary;
 use crate::store::{self, StoreError, Tx};
@@ -45,7 +46,8 @@ impl MeasureTurn {
         let turn = store::turns::at(saying.tx, self.session, self.turn)?
             .ok_or(found::Error::SessionNotFound)?;
         // Whoever ended it may have known better.
-        if turn.summary != Summary::default() {
+        let told = store::turns::diffs(saying.tx, self.session, self.turn, Page::new(0, 1, false))?;
+        if turn.summary != Summary::default() || !told.items.is_empty() {
             return Ok(Recorded::Done);
         }
         let place = saying.place(self.session)?;

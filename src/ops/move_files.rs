@@ -62,7 +62,7 @@ pub(super) fn project(done: &Move, tx: &Tx<'_>, place: Place) -> Result<(), Stor
 }
 
 fn say(saying: &mut Saying<'_, '_>, worktree: LogId, done: &Move) -> Result<Recorded, NotApplied> {
-    store::trees::info(saying.tx, worktree)?.ok_or(Error::WorktreeGone)?;
+    store::trees::at(saying.tx, worktree)?.ok_or(Error::WorktreeGone)?;
     let place = saying.place(worktree)?;
     project(done, saying.tx, place)?;
     saying.say(worktree, encoded(Kind::MoveFiles, 1, done)?);
@@ -80,11 +80,13 @@ impl MoveFiles {
 
 impl MoveSession {
     pub(super) fn record(&self, saying: &mut Saying<'_, '_>) -> Result<Recorded, NotApplied> {
-        let tx = saying.tx;
-        if let Some(worktree) = self.worktree
-            && let Some(at) = store::snapshots::moved_at(tx, worktree, self.done.name)?
-        {
-            return Ok(Recorded::Moved(at));
+        let (tx, name) = (saying.tx, self.done.name);
+        if store::snapshots::was_reverted_by(tx, self.session, name)? {
+            let at = match self.worktree {
+                Some(worktree) => store::snapshots::moved_at(tx, worktree, name)?,
+                None => None,
+            };
+            return Ok(at.map_or(Recorded::Done, Recorded::Moved));
         }
         let place = saying.place(self.session)?;
         let before = store::snapshots::reverted(tx, self.session)?;
@@ -107,19 +109,16 @@ impl MoveSession {
         if end(&next) != end(&self.planned) {
             return Err(Error::MovedOn.into());
         }
+        let files = if self.worktree.is_some() { files } else { Files::Stay };
+        if let Some(entry) = set_head::say(tx, place, next, files, Some(name))? {
+            saying.say(self.session, entry);
+        }
         let recorded = match self.worktree {
             Some(worktree) => {
-                if let Some(entry) = set_head::say(tx, place, next, files)? {
-                    saying.say(self.session, entry);
-                }
-                say(saying, worktree, &self.done)?
+                let done = Move { session_at: place.cursor, ..self.done.clone() };
+                say(saying, worktree, &done)?
             }
-            None => {
-                if let Some(entry) = set_head::say(tx, place, next, Files::Stay)? {
-                    saying.say(self.session, entry);
-                }
-                Recorded::Done
-            }
+            None => Recorded::Done,
         };
         Ok(recorded)
     }

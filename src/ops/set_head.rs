@@ -11,7 +11,7 @@ use crate::model::ids::{Cursor, MessageId, PartId};
 use crate::model::infos::Role;
 use crate::model::ledger::Made;
 use crate::model::timeline::{Boundary, Reverted, Segment, Timeline, shown_of};
-use crate::model::worktree::FilesReverted;
+use crate::model::worktree::{CallName, FilesReverted};
 use crate::store::{self, Read, StoreError, Tx};
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +65,8 @@ pub struct HeadSet {
     pub checkpoint: Cursor,
     /// What became of the files.
     pub files: Files,
+    /// The call that said so, if it has a name.
+    pub name: Option<CallName>,
 }
 
 /// What becomes of the files when a conversation is taken back.
@@ -86,7 +88,9 @@ struct HeadSetV1 {
 struct HeadSetV2 {
     timeline: Timeline,
     checkpoint: Cursor,
+    stays: bool,
     files: Option<FilesReverted>,
+    name: Option<CallName>,
 }
 
 impl HeadSet {
@@ -95,28 +99,34 @@ impl HeadSet {
         Ok(match version {
             1 => {
                 let HeadSetV1 { timeline, checkpoint } = whole(payload)?;
-                Self { timeline, checkpoint, files: Files::Stay }
+                Self { timeline, checkpoint, files: Files::Stay, name: None }
             }
             _ => {
-                let HeadSetV2 { timeline, checkpoint, files } = whole(payload)?;
-                Self { timeline, checkpoint, files: Files::Are(files) }
+                let HeadSetV2 { timeline, checkpoint, stays, files, name } = whole(payload)?;
+                let files = if stays { Files::Stay } else { Files::Are(files) };
+                Self { timeline, checkpoint, files, name }
             }
         })
     }
 
     fn entry(&self) -> Result<Entry<'static>, StoreError> {
-        let (timeline, checkpoint) = (self.timeline.clone(), self.checkpoint);
-        match self.files {
-            Files::Stay => encoded(Kind::SetHead, 1, &HeadSetV1 { timeline, checkpoint }),
-            Files::Are(files) => {
-                encoded(Kind::SetHead, 2, &HeadSetV2 { timeline, checkpoint, files })
+        let (timeline, checkpoint, name) = (self.timeline.clone(), self.checkpoint, self.name);
+        let (stays, files) = match self.files {
+            Files::Stay if name.is_none() => {
+                return encoded(Kind::SetHead, 1, &HeadSetV1 { timeline, checkpoint });
             }
-        }
+            Files::Stay => (true, None),
+            Files::Are(files) => (false, files),
+        };
+        encoded(Kind::SetHead, 2, &HeadSetV2 { timeline, checkpoint, stays, files, name })
     }
 
     /// What follows from it.
     pub(super) fn project(&self, tx: &Tx<'_>, place: Place) -> Result<(), StoreError> {
         store::sessions::set_timeline(tx, place.log, &self.timeline)?;
+        if let Some(name) = self.name {
+            store::snapshots::note_revert(tx, place.log, name)?;
+        }
         match self.files {
             Files::Stay => Ok(()),
             Files::Are(files) => store::snapshots::set_reverted(tx, place.log, files.as_ref()),
@@ -124,21 +134,22 @@ impl HeadSet {
     }
 }
 
-/// Says where a conversation ends from now on; nothing if nothing is different.
+/// Says where a conversation ends from now on; nothing if nothing is different, and nobody has to be known for it.
 pub(super) fn say(
     tx: &Tx<'_>,
     place: Place,
     next: Option<Timeline>,
     files: Files,
+    name: Option<CallName>,
 ) -> Result<Option<Entry<'static>>, NotApplied> {
     let timeline = match (next, files) {
         (Some(next), _) => next,
-        (None, Files::Stay) => return Ok(None),
-        (None, Files::Are(_)) => {
+        (None, Files::Stay) if name.is_none() => return Ok(None),
+        (None, _) => {
             store::sessions::timeline(tx, place.log)?.ok_or(found::Error::SessionNotFound)?
         }
     };
-    let set = HeadSet { timeline, checkpoint: Cursor(0), files };
+    let set = HeadSet { timeline, checkpoint: Cursor(0), files, name };
     set.project(tx, place)?;
     Ok(Some(set.entry()?))
 }
@@ -152,7 +163,7 @@ impl SetHead {
             return to_checkpoint(tx, place, &timeline, name);
         }
         let next = self.decide(tx, place)?;
-        Ok(Effect::new(Made::Nothing, say(tx, place, next, Files::Stay)?))
+        Ok(Effect::new(Made::Nothing, say(tx, place, next, Files::Stay, None)?))
     }
 
     /// What the conversation would be like; none if it would stay as it is.
@@ -287,7 +298,8 @@ fn to_checkpoint(
     // The op that goes back, and the one about what it leads away from.
     let goes_on = place.later(2).cursor;
     let next = Timeline::going_on(checkpoint.path, goes_on);
-    let set = HeadSet { timeline: next, checkpoint: checkpoint.cursor, files: Files::Stay };
+    let set =
+        HeadSet { timeline: next, checkpoint: checkpoint.cursor, files: Files::Stay, name: None };
     let left = CheckpointMade::automatic(tx, place.later(1), path, None)?;
     set.project(tx, place)?;
     let (log, granted) = (place.log, place.granted);

@@ -87,14 +87,14 @@ impl TakeSnapshot {
         if let Some(known) = store::snapshots::named(tx, self.worktree, self.name)? {
             return Ok(Recorded::Snapshot(known.snapshot.key, known.number));
         }
-        let of = store::trees::info(tx, self.worktree)?.ok_or(WorktreeGone)?;
+        let of = store::trees::at(tx, self.worktree)?.ok_or(WorktreeGone)?;
         if let Some(by) = self.by {
             self.check_turn(tx, by)?;
         }
         let place = saying.place(self.worktree)?;
-        let log = store::logs::create(tx, of.key.project)?;
+        let log = store::logs::create(tx, of.project)?;
         let mut hasher = blake3::Hasher::new_derive_key("bowline snapshot id v1");
-        hasher.update(of.key.id.as_str().as_bytes()).update(&self.name.0);
+        hasher.update(of.id.as_str().as_bytes()).update(&self.name.0);
         let mut id = [0; 16];
         hasher.finalize_xof().fill(&mut id);
         let id = SnapshotId::made_by(OpId(id));

@@ -212,7 +212,7 @@ pub(super) fn object(read: &Read<'_>, kind: ObjectKind, log: LogId) -> Result<Ob
             Object::Share(store::shares::terms(read, log)?.ok_or(QueryError::ShareGone)?.key)
         }
         ObjectKind::Worktree => {
-            Object::Worktree(store::trees::info(read, log)?.ok_or(QueryError::WorktreeGone)?.key)
+            Object::Worktree(store::trees::at(read, log)?.ok_or(QueryError::WorktreeGone)?)
         }
         ObjectKind::Snapshot => Object::Snapshot(super::worktrees::snapshot_key(read, log)?),
     })

@@ -83,6 +83,11 @@ impl Readers {
         self.ask(move |read| Ok(store::trees::of_sandbox(read, project, &name)?)).await
     }
 
+    /// A work tree by its log.
+    pub async fn worktree_key(&self, log: LogId) -> Result<WorktreeKey, QueryError> {
+        self.ask(move |read| store::trees::at(read, log)?.ok_or(QueryError::WorktreeGone)).await
+    }
+
     /// A page of a project's work trees.
     pub async fn worktrees(
         &self,
@@ -205,6 +210,20 @@ impl Readers {
         .await
     }
 
+    /// The work trees a session has touched.
+    pub async fn touched_worktrees(&self, session: LogId) -> Result<Vec<LogId>, QueryError> {
+        self.ask(move |read| Ok(store::snapshots::touched(read, session)?)).await
+    }
+
+    /// Whether a call has taken a session's conversation back.
+    pub async fn was_reverted_by(
+        &self,
+        session: LogId,
+        name: CallName,
+    ) -> Result<bool, QueryError> {
+        self.ask(move |read| Ok(store::snapshots::was_reverted_by(read, session, name)?)).await
+    }
+
     /// What the files of a work tree have gone through behind a cursor in its log.
     pub async fn happened(
         &self,
@@ -247,7 +266,7 @@ impl Readers {
             let mut own = notes.iter().map(|(_, noted)| noted).filter(|noted| noted.by == actor);
             let Some(first) = own.next() else { return Ok((None, Vec::new())) };
             let last = own.next_back().unwrap_or(first);
-            let worktree = store::trees::info(read, first.worktree)?.map(|info| info.key);
+            let worktree = store::trees::at(read, first.worktree)?;
             let mut between = happened(read, first.worktree, first.number)?;
             between.retain(|it| match it {
                 Happened::Changed(info) => info.number <= last.number,
@@ -348,13 +367,23 @@ fn rewind(
         // Back to where everything was before anything was reverted.
         (None, Some(files)) => Some((files.worktree, Cursor(files.since.0 - 1))),
         (None, None) => None,
-        (Some(at), reverted) => began_before(&notes, at, reverted.map(|files| files.worktree)),
+        (Some(at), reverted) => {
+            let found = began_before(&notes, at, reverted.map(|files| files.worktree));
+            match found {
+                Some((worktree, number)) => {
+                    // What was taken back before that is not done again by going back further.
+                    let moved = store::snapshots::last_moved(read, worktree, session, at)?;
+                    Some((worktree, number.max(moved.unwrap_or(number))))
+                }
+                None => None,
+            }
+        }
     };
     let Some((worktree, behind)) = found else {
         return Ok(Ok(Rewind { planned, worktree: None, since: Vec::new(), own }));
     };
     let since = happened(read, worktree, behind)?;
-    let worktree = store::trees::info(read, worktree)?.map(|info| info.key);
+    let worktree = store::trees::at(read, worktree)?;
     Ok(Ok(Rewind { planned, worktree, since, own }))
 }
 

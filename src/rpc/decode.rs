@@ -91,7 +91,7 @@ pub(super) enum Malformed {
         "a path is relative to the worktree, of 1 to 4096 bytes, without empty steps, `.`, `..` and `.git`: {0:?}"
     )]
     Path(String),
-    #[error("at most 1000 paths in one call")]
+    #[error("at most 1000 paths, and 64 pairs of snapshots, in one call")]
     TooManyPaths,
     #[error("{}", .0.text)]
     Op(Refused),

@@ -24,6 +24,8 @@ pub(super) enum Denied {
     Right(Right),
     #[error("this object may see only what was written under its own grant")]
     OwnOnly,
+    #[error("this object may be used for some paths only, and a sandbox has all of them")]
+    Paths,
     #[error("the connection this object came from has ended")]
     ConnectionOver,
     #[error("this connection holds as many live objects as the server allows; release some")]
@@ -45,7 +47,7 @@ pub(super) enum Denied {
 impl Coded for Denied {
     fn code(&self) -> Code {
         match self {
-            Denied::Right(_) | Denied::OwnOnly => Code::NotPermitted,
+            Denied::Right(_) | Denied::OwnOnly | Denied::Paths => Code::NotPermitted,
             Denied::ConnectionOver => Code::ConnectionOver,
             Denied::TooManyObjects => Code::TooManyObjects,
             Denied::Stopping => Code::ShuttingDown,

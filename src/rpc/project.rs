@@ -1,11 +1,13 @@
 //! `Project`: a directory and its sessions.
 
-use super::error::to_wire;
+use super::error::{Denied, to_wire};
 use super::logged::{logged, registered};
 use super::object::Object;
 use super::scope::Claim;
 use super::share::shared;
-use super::{decode, encode, made, removed, session, share, submit, submit_for_object, worktree};
+use super::{
+    House, decode, encode, made, removed, session, share, submit, submit_for_object, worktree,
+};
 use crate::model::feed::Stretch;
 use crate::model::grant::Held;
 use crate::model::infos::{ObjectInfo, ObjectKind, ProjectKey};
@@ -34,6 +36,17 @@ impl Object for Project {
 
     fn id(&self) -> &str {
         self.key.id.as_str()
+    }
+}
+
+impl Project {
+    /// Sandboxes are whole work trees: nobody has a part of one.
+    fn sandboxing(&self) -> capnp::Result<Rc<House>> {
+        let house = self.claim.require(Right::Restore)?;
+        match self.claim.caveats().paths {
+            None => Ok(house),
+            Some(_) => Err(to_wire(Denied::Paths)),
+        }
     }
 }
 
@@ -233,7 +246,7 @@ impl project::Server for Project {
     ) -> capnp::Result<()> {
         let (call, name, from) = decode::create_sandbox(params.get()).map_err(to_wire)?;
         drop(params);
-        let house = self.claim.require(Right::Restore)?;
+        let house = self.sandboxing()?;
         let place = self.claim.derive().map_err(to_wire)?;
         let (grant, log) = (self.claim.grant(), self.key.log);
         let made = house.worktrees.create_sandbox(grant, log, call, name, from).await;
@@ -272,8 +285,11 @@ impl project::Server for Project {
         let to = decode::revision(asked.get_to()).map_err(to_wire)?;
         let discard = asked.get_discard();
         drop(params);
-        let house = self.claim.require(Right::Restore)?;
-        let kept = house.worktrees.reset_sandbox(self.key.log, name, to, discard).await;
+        let house = self.sandboxing()?;
+        let kept = house
+            .worktrees
+            .reset_sandbox(self.claim.grant(), self.key.log, name, to, discard)
+            .await;
         self.claim.house()?;
         let kept = kept.map_err(to_wire)?;
         let mut list = results.get().init_kept(kept.len() as u32);
@@ -292,8 +308,9 @@ impl project::Server for Project {
         let name = asked.get_sandbox()?.to_str()?.to_owned();
         let discard = asked.get_discard();
         drop(params);
-        let house = self.claim.require(Right::Restore)?;
-        let removed = house.worktrees.remove_sandbox(self.key.log, name, discard).await;
+        let house = self.sandboxing()?;
+        let removed =
+            house.worktrees.remove_sandbox(self.claim.grant(), self.key.log, name, discard).await;
         self.claim.house()?;
         let (existed, kept) = removed.map_err(to_wire)?;
         let mut results = results.get();

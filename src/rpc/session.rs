@@ -503,7 +503,16 @@ impl session::Server for Session {
         drop(params);
         let (house, _turn) = self.house_for_page().await?;
         self.sees_all()?;
-        let found = self.claim.ask(house.readers.diffs(self.key.log, id, page)).await?;
+        let mut found = self.claim.ask(house.readers.diffs(self.key.log, id, page)).await?;
+        if self.claim.caveats().paths.is_some() {
+            let asked = house.readers.session_worktree(self.key.log);
+            let (_, _, directory) = self.claim.look_up(asked).await?;
+            found.items.retain(|(_, diff)| {
+                let path = diff.file.strip_prefix(&directory);
+                let path = path.and_then(|path| path.strip_prefix('/'));
+                path.is_some_and(|path| self.claim.caveats().allows_path(path.as_bytes()))
+            });
+        }
         let mut results = results.get();
         encode::page_end(&found, results.reborrow().init_end());
         let mut list = results.init_diffs(found.items.len() as u32);
@@ -550,7 +559,8 @@ impl session::Server for Session {
         let work = house.worktrees.revert_session(revert);
         let report = watched.wait(watcher, &self.claim, work).await;
         self.claim.house()?;
-        encode::report(&report.map_err(to_wire)?, results.get().init_report());
+        let report = report.map_err(to_wire)?;
+        encode::report(&report, self.claim.caveats(), results.get().init_report());
         Ok(())
     }
 

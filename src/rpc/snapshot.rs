@@ -40,8 +40,8 @@ impl Snapshot {
     /// What is recorded of it, and the project it belongs to.
     async fn recorded(&self, house: &House) -> capnp::Result<(SnapshotInfo, LogId)> {
         let info = self.claim.look_up(house.readers.snapshot_info(self.key.log)).await?;
-        let of = self.claim.look_up(house.readers.worktree_info(self.key.worktree)).await?;
-        Ok((info, of.key.project))
+        let of = self.claim.look_up(house.readers.worktree_key(self.key.worktree)).await?;
+        Ok((info, of.project))
     }
 
     /// What is different from another snapshot, or from the one before.
@@ -80,8 +80,8 @@ impl snapshot::Server for Snapshot {
         drop(params);
         let house = self.claim.require_read().await?;
         let info = self.claim.ask(house.readers.snapshot_info(self.key.log)).await?;
-        let of = self.claim.look_up(house.readers.worktree_info(self.key.worktree)).await?;
-        encode::snapshot_info(&info, of.key.id.as_str(), results.get().init_snapshot());
+        let of = self.claim.look_up(house.readers.worktree_key(self.key.worktree)).await?;
+        encode::snapshot_info(&info, of.id.as_str(), results.get().init_snapshot());
         Ok(())
     }
 

@@ -165,10 +165,13 @@ impl turn::Server for Turn {
         let track = Track { ask, occasion, by, wish };
         let grant = self.claim.grant();
         let work = async {
-            // It takes its time, and is a sign of life.
-            let heard = house.engine.turn_heartbeat(grant, self.session, self.cursor);
             let key = house.worktrees.of_session(grant, self.session).await?;
-            heard.answer().await?;
+            // A repeat finds what was, also when the turn is over.
+            if let Some(known) = house.readers.snapshot_named(key.log, name).await? {
+                return Ok((key, known));
+            }
+            // It takes its time, and is a sign of life.
+            house.engine.turn_heartbeat(grant, self.session, self.cursor).answer().await?;
             let taken = house.worktrees.at(&key, move |desk| desk.track(&track)).await?;
             Ok::<_, Trouble>((key, taken))
         };

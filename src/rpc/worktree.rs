@@ -52,6 +52,15 @@ pub(super) fn ask(claim: &Claim, name: CallName, watched: &Watched) -> Ask {
 }
 
 impl Worktree {
+    /// Whether it may be used for these paths.
+    fn allowed<'a>(&self, paths: impl IntoIterator<Item = &'a Vec<u8>>) -> capnp::Result<()> {
+        let caveats = self.claim.caveats();
+        match paths.into_iter().all(|path| caveats.allows_path(path)) {
+            true => Ok(()),
+            false => Err(to_wire(Trouble::FileNotFound)),
+        }
+    }
+
     /// Waits for files to be moved.
     async fn moved(
         &self,
@@ -188,7 +197,7 @@ impl worktree::Server for Worktree {
         let restore = Restore { ask, snapshot, paths, keep_new, caveats };
         let work = house.worktrees.at(&self.key, move |desk| desk.restore(&restore));
         let report = self.moved(watched, watcher, work).await?;
-        encode::report(&report, results.get().init_report());
+        encode::report(&report, self.claim.caveats(), results.get().init_report());
         Ok(())
     }
 
@@ -208,7 +217,7 @@ impl worktree::Server for Worktree {
             .worktrees
             .at(&self.key, move |desk| desk.revert(&ask, &patches, &force, &caveats));
         let report = self.moved(watched, watcher, work).await?;
-        encode::report(&report, results.get().init_report());
+        encode::report(&report, self.claim.caveats(), results.get().init_report());
         Ok(())
     }
 
@@ -227,7 +236,7 @@ impl worktree::Server for Worktree {
         let (ask, caveats) = (ask(&self.claim, name, &watched), self.claim.caveats().clone());
         let work = house.worktrees.at(&self.key, move |desk| desk.unrevert(&ask, of, &caveats));
         let report = self.moved(watched, watcher, work).await?;
-        encode::report(&report, results.get().init_report());
+        encode::report(&report, self.claim.caveats(), results.get().init_report());
         Ok(())
     }
 
@@ -253,6 +262,7 @@ impl worktree::Server for Worktree {
         let asked = params.get()?;
         let path = decode::path(asked.get_path()).map_err(to_wire)?;
         let house = self.claim.require(Right::Snapshot)?;
+        self.allowed([&path])?;
         let (holder, lease_ms) = (asked.get_holder()?.to_str()?, asked.get_lease_ms());
         let until_ms = house.worktrees.lease(self.key.log, path, holder, lease_ms);
         results.get().set_until_ms(until_ms.map_err(to_wire)?);
@@ -267,6 +277,7 @@ impl worktree::Server for Worktree {
         let asked = params.get()?;
         let path = decode::path(asked.get_path()).map_err(to_wire)?;
         let house = self.claim.require(Right::Snapshot)?;
+        self.allowed([&path])?;
         let holder = asked.get_holder()?.to_str()?;
         results.get().set_existed(house.worktrees.release(self.key.log, &path, holder));
         Ok(())
@@ -299,11 +310,10 @@ impl worktree::Server for Worktree {
         let paths = decode::stamp(params.get()).map_err(to_wire)?;
         drop(params);
         let house = self.claim.require(Right::Snapshot)?;
-        let visible = |path: &Vec<u8>| self.claim.caveats().allows_path(path);
-        let asked: Vec<_> = paths.iter().filter(|path| visible(path)).cloned().collect();
+        self.allowed(&paths)?;
         let work = move |desk: &mut crate::worktrees::Desk| {
-            let stamps = desk.stamp(&asked)?;
-            Ok(asked.into_iter().zip(stamps).collect::<Vec<_>>())
+            let stamps = desk.stamp(&paths)?;
+            Ok(paths.into_iter().zip(stamps).collect::<Vec<_>>())
         };
         let stamps = house.worktrees.at(&self.key, work).await;
         self.claim.house()?;
@@ -320,10 +330,10 @@ impl worktree::Server for Worktree {
         params: worktree::AssertUnchangedParams,
         results: worktree::AssertUnchangedResults,
     ) -> capnp::Result<()> {
-        let mut stamps = decode::stamps(params.get()).map_err(to_wire)?;
+        let stamps = decode::stamps(params.get()).map_err(to_wire)?;
         drop((params, results));
         let house = self.claim.require(Right::Snapshot)?;
-        stamps.retain(|(path, _)| self.claim.caveats().allows_path(path));
+        self.allowed(stamps.iter().map(|(path, _)| path))?;
         let work = move |desk: &mut crate::worktrees::Desk| desk.assert_unchanged(&stamps);
         let unchanged = house.worktrees.at(&self.key, work).await;
         self.claim.house()?;

@@ -14,6 +14,7 @@ use super::walk::{self, Error, OuterRules, Policy, Progress, Walk, walk};
 use super::watch::{Heard, Watch};
 use crate::limits::{RULES_FILE_BYTES_MAX, UNWATCHED_NS_MAX};
 use crate::model::ids::ObjectId;
+use rustix::fs::{Mode as FileMode, OFlags};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -140,13 +141,26 @@ impl Ground {
     fn find_rules(&mut self) {
         let repository = git2::Repository::open(self.root.path()).ok();
         self.exclude = repository.map(|it| it.commondir().join("info").join("exclude"));
-        self.global = global_excludes(self.exclude.is_some().then(|| self.root.path()));
+        // What the repository itself names counts only within the work tree: its settings may be anybody's.
+        let top = self.root.path();
+        let named = self.exclude.as_ref().and_then(|_| global_excludes(Some(top)));
+        let within = |path: &PathBuf| {
+            // It may be written later, so it is where it is to be that counts.
+            let above = path.parent().and_then(|above| above.canonicalize().ok());
+            above.is_some_and(|above| above.starts_with(top)) && !path.is_symlink()
+        };
+        self.global = named.filter(within).or_else(|| global_excludes(None));
     }
 
     fn outer_rules(&self) -> OuterRules {
         let read = |path: &Option<PathBuf>| {
             let mut bytes = Vec::new();
-            let file = File::open(path.as_ref()?).ok()?;
+            // Neither a pipe nor a device is waited for.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let file = File::from(rustix::fs::open(path.as_ref()?, flags, FileMode::empty()).ok()?);
+            if !file.metadata().ok()?.is_file() {
+                return None;
+            }
             file.take(RULES_FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
             Some(bytes)
         };
@@ -195,6 +209,7 @@ impl Ground {
             policy.file_bytes_max = u64::MAX;
         }
         let outer = self.outer_rules();
+        let rules = state.outer_rules;
         let watch = self.watch.as_ref();
         let looking = Walk { batch: &batch, policy: &policy, watch, progress, full };
         let (root, threads) = (&self.root, &self.threads);
@@ -210,6 +225,7 @@ impl Ground {
         let tree = state.top.id.ok_or_else(|| {
             Error::Vault(vault::Error::Damaged("a work tree without a tree".into()))
         })?;
+        quiet &= state.outer_rules == rules;
         // Where nothing happened, what is not taken is the same, too.
         let unknown = match &self.unknown {
             Some((unknown, _)) if quiet && !full => *unknown,
@@ -297,6 +313,11 @@ impl Ground {
         self.unsynced.retain(|unsynced| unsynced != plan);
         plan.forget(&self.home)?;
         Ok(applied)
+    }
+
+    /// Leaves a plan to whoever takes the work tree into use next: it stays written down.
+    pub fn leave(&mut self, plan: &Plan) {
+        self.unsynced.retain(|unsynced| unsynced != plan);
     }
 
     /// Waits until what plans have done is on disk, and forgets them.

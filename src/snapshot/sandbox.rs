@@ -196,6 +196,11 @@ pub fn slug(name: &str) -> Option<String> {
 }
 
 impl Sandboxes {
+    /// What all work trees of the repository share: where refs and entries are written.
+    pub fn repository(&self) -> &Path {
+        &self.common
+    }
+
     /// Those of the repository `repository` is in, which may itself be a linked work tree. `home` is the
     /// server's own, one for each repository, and made if it is not there; links in it are resolved now.
     pub fn new(repository: &Path, home: &Path) -> Result<Self, Error> {

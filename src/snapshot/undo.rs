@@ -39,6 +39,14 @@ pub struct Undo {
     paths: BTreeMap<Vec<u8>, Path>,
 }
 
+/// Whether something is as it was left. What is in a directory, its entries tell.
+fn is_as_left(a: Option<Held>, b: Option<Held>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) if a.mode.is_directory() && b.mode.is_directory() => a.mode == b.mode,
+        (a, b) => a == b,
+    }
+}
+
 impl Undo {
     /// The next change in the history. `unknown` tells whether something may have been there before that was not taken.
     pub fn add(&mut self, change: Change, whose: Whose, unknown: impl FnOnce(&[u8]) -> bool) {
@@ -47,6 +55,8 @@ impl Undo {
             (Some(path), Whose::Other) => path.other = true,
             (Some(path), whose) => {
                 path.shared |= whose == Whose::Shared;
+                // It does not go on where it was left: somebody has had his hands on it, though nothing tells of that.
+                path.other |= !is_as_left(change.old, path.after);
                 path.after = change.new;
             }
             (None, whose) => {
@@ -66,7 +76,7 @@ impl Undo {
         for (path, found) in self.paths {
             let Path { before, after, shared, unknown, other } = found;
             let force = forced(&path);
-            if before == after && !other {
+            if is_as_left(before, after) && !other {
                 continue;
             }
             // Whether a directory is there follows from what is in it, unless it was made or taken away.
@@ -127,6 +137,8 @@ mod tests {
         check(&[("o", 1, 2), ("x", 2, 1)], false, None, Some(Why::Changed));
         check(&[("s", 1, 2)], false, None, Some(Why::Shared));
         check(&[("o", 1, 2), ("s", 2, 3)], false, None, Some(Why::Shared));
+        // What is told has a hole in it.
+        check(&[("o", 1, 2), ("o", 3, 4)], false, None, Some(Why::Changed));
         // Unless one insists.
         check(&[("o", 1, 2), ("x", 2, 3), ("o", 3, 4)], true, Some((4, 1)), None);
         check(&[("s", 1, 2)], true, Some((2, 1)), None);

@@ -64,7 +64,7 @@ pub struct Vault {
     odb: Mutex<Odb<'static>>,
     /// Objects that are about to go: whoever needs one again writes it again.
     condemned: RwLock<Arc<HashSet<ObjectId>>>,
-    /// Who is writing, by when it began; see [`Vault::settle`].
+    /// Who is writing, by when it began; see [`Vault::is_settled`].
     writing: Mutex<Writing>,
     /// The last content somebody read a piece of.
     last_read: Mutex<Option<(ObjectId, Arc<[u8]>)>>,

@@ -8,7 +8,7 @@ use super::{Read, StoreError, Tx, contents};
 use crate::model::ids::{LogId, SessionId};
 
 /// Tables with rows about a session, by the column that names it. Those that others refer to come last.
-const TABLES: [(&str, &str); 15] = [
+const TABLES: [(&str, &str); 16] = [
     ("deltas", "session"),
     ("streams", "session"),
     ("turn_leases", "session"),
@@ -19,6 +19,7 @@ const TABLES: [(&str, &str); 15] = [
     ("parts", "session"),
     ("messages", "session"),
     ("session_snapshots", "session"),
+    ("reverts", "session"),
     ("subscriptions", "log"),
     ("ops", "log"),
     ("receipts", "producer"),

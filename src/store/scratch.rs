@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Tables that follow from the history.
-pub const PROJECTIONS: [&str; 17] = [
+pub const PROJECTIONS: [&str; 19] = [
     "projects",
     "worktrees",
     "repositories",
@@ -28,6 +28,8 @@ pub const PROJECTIONS: [&str; 17] = [
     "trees",
     "snapshots",
     "session_snapshots",
+    "snapshot_actors",
+    "reverts",
     "moves",
 ];
 

@@ -44,6 +44,13 @@ pub fn create(
             sql_int(snapshot.stored_bytes),
             sql_int(now_ms),
         ])?;
+    for actor in &snapshot.actors {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO snapshot_actors (snapshot, session) VALUES (?, ?) ON CONFLICT DO NOTHING",
+            )?
+            .execute((snapshot.key.log.0, actor.session.0))?;
+    }
     Ok(())
 }
 
@@ -113,7 +120,7 @@ pub fn named(
 
 /// What is told about a snapshot.
 pub fn info(read: &Read<'_>, log: LogId) -> Result<Option<SnapshotInfo>, StoreError> {
-    one(read, "snapshots.log = ?1", [log.0])
+    one(read, "snapshots.log = ?1 AND hidden = 0", [log.0])
 }
 
 /// The snapshot of a work tree with this id.
@@ -122,7 +129,7 @@ pub fn within(
     worktree: LogId,
     id: &SnapshotId,
 ) -> Result<Option<SnapshotInfo>, StoreError> {
-    one(read, "worktree = ?1 AND snapshots.id = ?2", (worktree.0, id.as_str()))
+    one(read, "worktree = ?1 AND snapshots.id = ?2 AND hidden = 0", (worktree.0, id.as_str()))
 }
 
 /// The last snapshot of a work tree.
@@ -152,7 +159,7 @@ pub fn page(
         false => ("ORDER BY number", "number >= ?2"),
         true => ("ORDER BY number DESC", "number <= ?2"),
     };
-    let sql = format!("{QUERY} WHERE worktree = ?1 AND {from} {order} LIMIT ?3");
+    let sql = format!("{QUERY} WHERE worktree = ?1 AND hidden = 0 AND {from} {order} LIMIT ?3");
     let mut query = read.conn.prepare_cached(&sql)?;
     let mut rows = query.query((worktree.0, page.bound(), page.limit() + 1))?;
     super::paged(&mut rows, page, from_row, |info| (info.number, 512))
@@ -196,7 +203,7 @@ pub fn at_work(read: &Read<'_>, worktree: LogId, since_ms: u64) -> Result<Vec<Ac
          JOIN turns ON turns.session = noted.session AND turns.cursor = noted.turn
          WHERE noted.worktree = ?1 AND noted.origin = noted.session
            AND noted.number > (SELECT coalesce(max(number), 0) FROM snapshots WHERE worktree = ?1) - ?3
-           AND (turns.state = 1 OR turns.ended_at_ms >= ?2)
+           AND (turns.state = 1 OR turns.ended_at_ms > ?2)
          ORDER BY noted.session, noted.turn",
     )?;
     let found = query.query_map((worktree.0, sql_int(since_ms), AT_WORK_LOOK), |row| {
@@ -223,31 +230,86 @@ pub fn unclosed(read: &Read<'_>, most: u32) -> Result<Vec<(Actor, LogId)>, Store
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// Takes a snapshot away.
+/// Somebody's work that is still there changed up to it.
+const AT_WORK: &str = "EXISTS (SELECT 1 FROM snapshot_actors AS actor
+     JOIN sessions ON sessions.log = actor.session WHERE actor.snapshot = snapshots.log)";
+
+/// Lets go of a snapshot. As long as somebody's work is told by it, it is only hidden. Whether it is gone.
 pub fn forget(tx: &Tx<'_>, log: LogId) -> Result<bool, StoreError> {
     tx.conn.prepare_cached("DELETE FROM session_snapshots WHERE snapshot = ?")?.execute([log.0])?;
-    let gone = tx.conn.prepare_cached("DELETE FROM snapshots WHERE log = ?")?.execute([log.0])?;
-    Ok(gone == 1)
+    tx.conn.prepare_cached("UPDATE snapshots SET hidden = 1 WHERE log = ?")?.execute([log.0])?;
+    let sql = format!("DELETE FROM snapshots WHERE log = ? AND NOT {AT_WORK}");
+    let gone = tx.conn.prepare_cached(&sql)?.execute([log.0])? == 1;
+    if gone {
+        forget_actors(tx, log)?;
+    }
+    Ok(gone)
 }
 
-/// Takes away what was taken for sessions that are gone, where no other one knows of it. Tells whose logs those were.
+fn forget_actors(tx: &Tx<'_>, log: LogId) -> Result<(), StoreError> {
+    tx.conn.prepare_cached("DELETE FROM snapshot_actors WHERE snapshot = ?")?.execute([log.0])?;
+    Ok(())
+}
+
+/// Takes away what was taken for sessions that are gone, or was let go of, where no other one knows of it or has its
+/// work told by it. Tells whose logs those were.
 pub fn forget_orphans(tx: &Tx<'_>) -> Result<Vec<LogId>, StoreError> {
-    let gone = tx
+    let sql = format!(
+        "DELETE FROM snapshots
+         WHERE (hidden = 1 OR (session IS NOT NULL AND session NOT IN (SELECT log FROM sessions)))
+           AND log NOT IN (SELECT snapshot FROM session_snapshots) AND NOT {AT_WORK}
+         RETURNING log"
+    );
+    let gone: Vec<LogId> = tx
         .conn
-        .prepare_cached(
-            "DELETE FROM snapshots WHERE session IS NOT NULL
-               AND session NOT IN (SELECT log FROM sessions)
-               AND log NOT IN (SELECT snapshot FROM session_snapshots)
-             RETURNING log",
-        )?
+        .prepare_cached(&sql)?
         .query_map([], |row| row.get(0).map(LogId))?
         .collect::<Result<_, _>>()?;
+    for log in &gone {
+        forget_actors(tx, *log)?;
+    }
     tx.conn
         .prepare_cached(
-            "DELETE FROM moves WHERE session IS NOT NULL AND session NOT IN (SELECT log FROM sessions)",
+            // They are nobody's then, but the next snapshot is told by what they did.
+            "UPDATE moves SET session = NULL
+             WHERE session IS NOT NULL AND session NOT IN (SELECT log FROM sessions)",
         )?
         .execute([])?;
     Ok(gone)
+}
+
+/// The work trees a session has touched.
+pub fn touched(read: &Read<'_>, session: LogId) -> Result<Vec<LogId>, StoreError> {
+    let mut query = read
+        .conn
+        .prepare_cached("SELECT DISTINCT worktree FROM session_snapshots WHERE session = ?")?;
+    let found = query.query_map([session.0], |row| row.get(0).map(LogId))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// Whether it is there, hidden or not.
+pub fn is_there(read: &Read<'_>, log: LogId) -> Result<bool, StoreError> {
+    Ok(read.conn.prepare_cached("SELECT 1 FROM snapshots WHERE log = ?")?.exists([log.0])?)
+}
+
+/// Records that a call took a session's conversation back.
+pub fn note_revert(tx: &Tx<'_>, session: LogId, name: CallName) -> Result<(), StoreError> {
+    tx.conn
+        .prepare_cached("INSERT INTO reverts (session, name) VALUES (?, ?) ON CONFLICT DO NOTHING")?
+        .execute((session.0, name.0))?;
+    Ok(())
+}
+
+/// Whether a call has taken a session's conversation back.
+pub fn was_reverted_by(
+    read: &Read<'_>,
+    session: LogId,
+    name: CallName,
+) -> Result<bool, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached("SELECT 1 FROM reverts WHERE session = ? AND name = ?")?
+        .exists((session.0, name.0))?)
 }
 
 /// Snapshots of a work tree that no session knows of and that are older than a time, and older moves; a bounded
@@ -259,7 +321,7 @@ pub fn old(
     most: u32,
 ) -> Result<(Vec<LogId>, Vec<CallName>), StoreError> {
     let mut query = read.conn.prepare_cached(
-        "SELECT log FROM snapshots WHERE worktree = ?1 AND taken_at_ms < ?2
+        "SELECT log FROM snapshots WHERE worktree = ?1 AND taken_at_ms < ?2 AND hidden = 0
            AND log NOT IN (SELECT snapshot FROM session_snapshots)
            AND number < (SELECT max(number) FROM snapshots WHERE worktree = ?1)
          ORDER BY number LIMIT ?3",
@@ -267,7 +329,9 @@ pub fn old(
     let at = (worktree.0, sql_int(before_ms), most);
     let snapshots = query.query_map(at, |row| row.get(0).map(LogId))?.collect::<Result<_, _>>()?;
     let mut query = read.conn.prepare_cached(
-        "SELECT name FROM moves WHERE worktree = ? AND at_ms < ? ORDER BY at LIMIT ?",
+        "SELECT name FROM moves WHERE worktree = ?1 AND at_ms < ?2
+           AND at < (SELECT coalesce(max(number), 0) FROM snapshots WHERE worktree = ?1)
+         ORDER BY at LIMIT ?3",
     )?;
     let moves = query.query_map(at, |row| row.get(0).map(CallName))?.collect::<Result<_, _>>()?;
     Ok((snapshots, moves))
@@ -283,8 +347,8 @@ pub fn create_move(
 ) -> Result<(), StoreError> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO moves (worktree, name, at, before, after, session, at_ms)
-             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO moves (worktree, name, at, before, after, session, session_at, at_ms)
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
             worktree.0,
@@ -293,6 +357,7 @@ pub fn create_move(
             done.before.0,
             done.after.0,
             done.session.map(|session| session.0),
+            sql_int(done.session_at.0),
             sql_int(now_ms),
         ])?;
     Ok(())
@@ -344,6 +409,24 @@ pub fn moved_behind(
         })
     })?;
     Ok(found.collect::<Result<_, _>>()?)
+}
+
+/// Where the last thing a session has done to the files of a work tree is recorded, of those it has said before a place
+/// in its own log.
+pub fn last_moved(
+    read: &Read<'_>,
+    worktree: LogId,
+    session: LogId,
+    before: Cursor,
+) -> Result<Option<Cursor>, StoreError> {
+    Ok(read
+        .conn
+        .prepare_cached(
+            "SELECT max(at) FROM moves WHERE worktree = ? AND session = ? AND session_at < ?",
+        )?
+        .query_row((worktree.0, session.0, sql_int(before.0)), |row| {
+            Ok(row.get::<_, Option<i64>>(0)?.map(from_sql_int).map(Cursor))
+        })?)
 }
 
 /// Lets go of what was done to files by a call.

@@ -40,12 +40,21 @@ pub fn of_directory(read: &Read<'_>, directory: &str) -> Result<Option<WorktreeK
     key(read, "SELECT log, id, project FROM trees WHERE directory = ?", directory)
 }
 
+/// A work tree by its log.
+pub fn at(read: &Read<'_>, log: LogId) -> Result<Option<WorktreeKey>, StoreError> {
+    key(read, "SELECT log, id, project FROM trees WHERE log = ?", log.0)
+}
+
 /// The work tree with this id.
 pub fn by_id(read: &Read<'_>, id: &WorktreeId) -> Result<Option<WorktreeKey>, StoreError> {
     key(read, "SELECT log, id, project FROM trees WHERE id = ?", id.as_str())
 }
 
-fn key(read: &Read<'_>, sql: &str, value: &str) -> Result<Option<WorktreeKey>, StoreError> {
+fn key(
+    read: &Read<'_>,
+    sql: &str,
+    value: impl rusqlite::ToSql,
+) -> Result<Option<WorktreeKey>, StoreError> {
     read.conn
         .prepare_cached(sql)?
         .query_row([value], |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?)))

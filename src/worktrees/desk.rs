@@ -6,7 +6,7 @@ use crate::model::ids::{GrantKey, ObjectId};
 use crate::model::worktree::{CallName, WorktreeInfo, WorktreeKey};
 use crate::ops::{Record, Recorded};
 use crate::snapshot::ground::{Ground, Place};
-use crate::snapshot::restore::{Applied, Plan};
+use crate::snapshot::restore::{Applied, Plan, Step};
 use crate::snapshot::state::Skipped;
 use crate::snapshot::vault::{self, Vault};
 use crate::snapshot::walk::{Policy, Progress};
@@ -40,6 +40,15 @@ pub struct Ask {
     pub progress: Arc<Progress>,
 }
 
+/// What a call asks for, so that another one of the same name is known for another one.
+pub(super) fn digest(asked: impl std::fmt::Debug) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new_derive_key("bowline call on files v1");
+    hasher.update(format!("{asked:?}").as_bytes());
+    let mut digest = [0; 16];
+    hasher.finalize_xof().fill(&mut digest);
+    digest
+}
+
 impl Desk {
     /// Takes a work tree into use, and finishes what a crash has left there.
     pub(super) fn open(inner: Arc<Inner>, key: WorktreeKey) -> Result<Self, Trouble> {
@@ -64,7 +73,15 @@ impl Desk {
             watching: inner.setting.watching,
         };
         let ground = Ground::open(place, policy)?;
-        let settled = ground.settle(|name| {
+        let desk = Self { inner, key, info, ground, vault, stale: false };
+        desk.settle_plans()?;
+        Ok(desk)
+    }
+
+    /// Finishes plans that were cut short: carried out if they were decided, taken back otherwise.
+    pub(super) fn settle_plans(&self) -> Result<(), Trouble> {
+        let (inner, key) = (&self.inner, &self.key);
+        let settled = self.ground.settle(|name| {
             let asked = inner.readers.moved(key.log, CallName(*name));
             let found = inner.wait(asked);
             found.map(|moved| moved.is_some()).map_err(|error| {
@@ -78,7 +95,7 @@ impl Desk {
                 "a change of files that was cut short was finished"
             );
         }
-        Ok(Self { inner, key, info, ground, vault, stale: false })
+        Ok(())
     }
 
     /// Brings everything to the disk.
@@ -94,17 +111,21 @@ impl Desk {
         record: Record,
     ) -> Result<Recorded, Trouble> {
         // What is known by its name can be sent again, when a commit is unknown or the store is being settled.
-        let mut tries = 0;
+        let (mut tries, mut unknown) = (0, false);
         loop {
             let submitted = self.inner.engine.record(Recording { grant, record: record.clone() });
             match self.inner.wait(submitted.answer()) {
-                Err(Refusal::Unknown | Refusal::Recovering | Refusal::Overloaded)
+                Ok(recorded) => return Ok(recorded),
+                Err(refusal @ (Refusal::Unknown | Refusal::Recovering | Refusal::Overloaded))
                     if tries < RECORD_TRIES_MAX =>
                 {
+                    unknown |= matches!(refusal, Refusal::Unknown);
                     tries += 1;
                     std::thread::sleep(RECORD_PAUSE);
                 }
-                answer => return Ok(answer?),
+                // Whatever is said now, it may have been written down before.
+                Err(_) if unknown => return Err(Refusal::Unknown.into()),
+                Err(refusal) => return Err(refusal.into()),
             }
         }
     }
@@ -114,8 +135,27 @@ impl Desk {
         self.ground.skipped(after, most)
     }
 
+    /// Takes back what was done of a plan. Where that fails, what was written down does it: whoever takes the work tree
+    /// into use next.
+    pub(super) fn undo(&mut self, plan: &Plan, done: Vec<Step>) -> Result<(), Trouble> {
+        match self.ground.undo(plan, done) {
+            Ok(Applied { conflicts, .. }) => {
+                if !conflicts.is_empty() {
+                    let conflicts = conflicts.len();
+                    tracing::warn!(conflicts, "somebody was at work where files were put back");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.ground.leave(plan);
+                self.stale = true;
+                Err(error.into())
+            }
+        }
+    }
+
     /// A plan under a call's name.
-    pub(super) fn plan(&self, ask: &Ask, steps: Vec<crate::snapshot::restore::Step>) -> Plan {
+    pub(super) fn plan(&self, ask: &Ask, steps: Vec<Step>) -> Plan {
         Plan { name: ask.name.0, at_ns: crate::clock::file_time_ns(), steps }
     }
 

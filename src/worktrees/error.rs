@@ -13,12 +13,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// The operator does not want it.
-    #[error("{} lies outside of the directories worktrees may be in: {allowed}. The operator allows more with --worktree-root", directory.display())]
+    #[error("{} lies outside of the directories worktrees may be in. The operator allows more with --worktree-root", directory.display())]
     NotAllowed {
         /// Which.
         directory: PathBuf,
-        /// Those it may be in.
-        allowed: String,
     },
     /// The directory cannot be used.
     #[error("the worktree {} cannot be used: {error}", directory.display())]
@@ -79,6 +77,9 @@ pub enum Trouble {
     /// As many leases as there may be.
     #[error("as many files are leased as may be")]
     TooManyLeases,
+    /// Another call had it.
+    #[error("another call of this name asked for something else; take 16 new random bytes")]
+    NameReused,
     /// It belongs to a turn.
     #[error("snapshots of turns stay as long as their sessions")]
     OfTurn,
@@ -122,6 +123,7 @@ impl Coded for Trouble {
             Trouble::PathMalformed(_) => Code::PathMalformed,
             Trouble::Leased { .. } => Code::PathLeased,
             Trouble::LeaseMalformed => Code::LeaseMalformed,
+            Trouble::NameReused => Code::OpReused,
             Trouble::OfTurn => Code::NotPermitted,
             Trouble::Sandbox(error) => match error {
                 sandbox::Error::NotFound(_) => Code::SandboxNotFound,

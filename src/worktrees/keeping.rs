@@ -23,6 +23,13 @@ impl Inner {
     /// Puts together what a project's snapshots hold, and lets go of what nobody wants.
     pub(super) fn collect(&self, project: LogId) -> Result<Option<Collected>, Trouble> {
         let Ok(_one) = self.collecting.try_lock() else { return Ok(None) };
+        // A plan that is not finished may need what nobody else does.
+        for entry in std::fs::read_dir(self.home(project))? {
+            let home = entry?.path();
+            if home.join("state").exists() && !Plan::left_behind(&home)?.is_empty() {
+                return Ok(None);
+            }
+        }
         let vault = self.vault(project)?;
         let roots = || {
             let asked = self.wait(self.readers.wanted_trees(project));
@@ -98,6 +105,8 @@ impl Worktrees {
         };
         let fewer = match (now, wanted.get(&project)) {
             (Some(now), Some(before)) => now < *before,
+            // Something may have gone before the last start.
+            (Some(_), None) => true,
             _ => false,
         };
         if let Some(now) = now {

@@ -1,11 +1,11 @@
 //! Putting files back.
 
 use super::Trouble;
-use super::desk::{Ask, Desk};
+use super::desk::{Ask, Desk, digest};
 use crate::engine::Refusal;
-use crate::limits::PATHS_RECORDED_MAX;
+use crate::limits::{PATHS_RECORDED_BYTES_MAX, PATHS_RECORDED_MAX};
 use crate::model::caveats::Caveats;
-use crate::model::ids::{LogId, SnapshotId};
+use crate::model::ids::{Cursor, LogId, SnapshotId};
 use crate::model::worktree::{CallName, Move};
 use crate::ops::{MoveFiles, Record};
 use crate::snapshot::diff::{self, Change};
@@ -81,19 +81,26 @@ fn leads_to(change: &Change, paths: &[Vec<u8>]) -> bool {
 
 impl Desk {
     /// What a call has done, if it has.
-    pub(super) fn done_before(&self, name: CallName) -> Result<Option<Report>, Trouble> {
-        let found = self.inner.wait(self.inner.readers.moved(self.key.log, name))?;
-        Ok(found.map(Report::from))
+    pub(super) fn done_before(
+        &self,
+        name: CallName,
+        asked: [u8; 16],
+    ) -> Result<Option<Report>, Trouble> {
+        match self.inner.wait(self.inner.readers.moved(self.key.log, name))? {
+            Some(moved) if moved.asked != asked => Err(Trouble::NameReused),
+            found => Ok(found.map(Report::from)),
+        }
     }
 
     /// Makes the files what they were when a snapshot was taken.
     pub fn restore(&mut self, restore: &Restore) -> Result<Report, Trouble> {
         let Restore { ask, snapshot, paths, keep_new, caveats } = restore;
-        if let Some(report) = self.done_before(ask.name)? {
+        let asked = digest(("restore", snapshot, paths, keep_new));
+        if let Some(report) = self.done_before(ask.name, asked)? {
             return Ok(report);
         }
-        let asked = self.inner.readers.snapshot(self.key.log, snapshot.clone());
-        let found = self.inner.wait(asked)?.snapshot;
+        let found = self.inner.readers.snapshot(self.key.log, snapshot.clone());
+        let found = self.inner.wait(found)?.snapshot;
         let wanted = found.tree;
         let now = self.look(Wish::default(), ask)?;
         let store = self.vault.reader()?;
@@ -106,13 +113,13 @@ impl Desk {
             true
         })?;
         let unknown = Unknown::read(&store, found.unknown)?;
-        let (steps, mut conflicts) = permitted(steps, caveats);
+        let (steps, mut conflicts) = (permitted(steps, caveats), Vec::new());
         // That the snapshot does not have it does not mean that it was not there.
         let (steps, left): (Vec<_>, Vec<_>) =
             steps.into_iter().partition(|step| step.to.is_some() || !unknown.holds(&step.path));
         let not_taken = |step: Step| Conflict { path: step.path, why: Why::NotTaken };
         conflicts.extend(left.into_iter().map(not_taken));
-        self.move_files(ask, steps, conflicts, |_| false)
+        self.move_files((ask, asked), steps, conflicts, |_| false, true)
     }
 
     /// Undoes what changed between pairs of snapshots.
@@ -123,7 +130,8 @@ impl Desk {
         force: &[Vec<u8>],
         caveats: &Caveats,
     ) -> Result<Report, Trouble> {
-        if let Some(report) = self.done_before(ask.name)? {
+        let asked = digest(("revert", patches, force));
+        if let Some(report) = self.done_before(ask.name, asked)? {
             return Ok(report);
         }
         let store = self.vault.reader()?;
@@ -144,9 +152,9 @@ impl Desk {
         }
         let forced = |path: &[u8]| force.iter().any(|it| it == path);
         let (steps, mut conflicts) = undo.plan(forced);
-        let (steps, more) = permitted(steps, caveats);
-        conflicts.extend(more);
-        self.move_files(ask, steps, conflicts, forced)
+        let steps = permitted(steps, caveats);
+        conflicts.retain(|conflict| caveats.allows_path(&conflict.path));
+        self.move_files((ask, asked), steps, conflicts, forced, false)
     }
 
     /// Takes back what a call has done.
@@ -156,37 +164,41 @@ impl Desk {
         of: CallName,
         caveats: &Caveats,
     ) -> Result<Report, Trouble> {
-        if let Some(report) = self.done_before(ask.name)? {
+        let asked = digest(("unrevert", of));
+        if let Some(report) = self.done_before(ask.name, asked)? {
             return Ok(report);
         }
         let found = self.inner.wait(self.inner.readers.moved(self.key.log, of))?;
         let moved = found.ok_or(Trouble::MoveNotFound)?;
         let store = self.vault.reader()?;
         let steps = diff::all(&store, Some(moved.after), Some(moved.before))?;
-        let (steps, conflicts) = permitted(steps.into_iter().map(Step::from).collect(), caveats);
-        self.move_files(ask, steps, conflicts, |_| false)
+        let steps = permitted(steps.into_iter().map(Step::from).collect(), caveats);
+        let conflicts = Vec::new();
+        self.move_files((ask, asked), steps, conflicts, |_| false, false)
     }
 
     fn move_files(
         &mut self,
-        ask: &Ask,
+        (ask, asked): (&Ask, [u8; 16]),
         steps: Vec<Step>,
         conflicts: Vec<Conflict>,
         forced: impl Fn(&[u8]) -> bool,
+        replacing: bool,
     ) -> Result<Report, Trouble> {
         let worktree = self.key.log;
-        self.carry_out(ask, steps, conflicts, forced, None, |done| {
+        self.carry_out((ask, asked), (steps, conflicts), forced, replacing, None, |done| {
             Record::MoveFiles(Box::new(MoveFiles { worktree, done }))
         })
     }
 
-    /// Carries a plan out and has it written down; if that is refused, everything is put back as it was.
+    /// Carries a plan out and has it written down; if that is refused, everything is put back as it was. `replacing`
+    /// says whether files may be replaced that are not taken otherwise; they are kept first.
     pub(super) fn carry_out(
         &mut self,
-        ask: &Ask,
-        steps: Vec<Step>,
-        mut conflicts: Vec<Conflict>,
+        (ask, asked): (&Ask, [u8; 16]),
+        (steps, mut conflicts): (Vec<Step>, Vec<Conflict>),
         forced: impl Fn(&[u8]) -> bool,
+        replacing: bool,
         session: Option<LogId>,
         record: impl FnOnce(Move) -> Record,
     ) -> Result<Report, Trouble> {
@@ -194,7 +206,8 @@ impl Desk {
         let mut kept = Vec::with_capacity(steps.len());
         for mut step in steps {
             // What is not taken otherwise, and what is put back by force, is kept first.
-            let unknown = step.from.is_none() && self.ground.is_skipped(&step.path).is_some();
+            let unknown =
+                replacing && step.from.is_none() && self.ground.is_skipped(&step.path).is_some();
             if unknown || forced(&step.path) {
                 step.from = self.ground.take(&batch, &step.path)?;
             }
@@ -206,26 +219,38 @@ impl Desk {
         let applied = match self.ground.apply(&plan, &ask.progress) {
             Ok(applied) => applied,
             Err(error) => {
-                // Half done: what was written down finishes it.
+                // Half done. It is taken into use again at once, and what was written down takes it back.
                 self.stale = true;
                 return Err(error.into());
             }
         };
-        let Applied { done, conflicts: more, cancelled, .. } = applied;
+        let Applied { done, conflicts: more, cancelled, kept } = applied;
+        for path in kept {
+            let path = String::from_utf8_lossy(&path).into_owned();
+            tracing::warn!(path, "what was written in this very moment was put aside");
+        }
         if cancelled {
-            self.ground.undo(&plan, done)?;
+            self.undo(&plan, done)?;
             return Err(Trouble::Cancelled);
         }
         conflicts.extend(more);
         let sides = self.ground.trees_of(self.vault.batch(), &done)?;
         self.keep(&[sides.before, sides.after])?;
         let conflict_count = conflicts.len() as u64;
-        conflicts.truncate(PATHS_RECORDED_MAX);
+        let mut room = PATHS_RECORDED_BYTES_MAX;
+        let fits = conflicts.iter().take(PATHS_RECORDED_MAX).take_while(|it| {
+            room = room.saturating_sub(it.path.len() + 16);
+            room > 0
+        });
+        let fits = fits.count();
+        conflicts.truncate(fits);
         let moved = Move {
             name: ask.name,
+            asked,
             before: sides.before,
             after: sides.after,
             session,
+            session_at: Cursor(0),
             done: done.len() as u64,
             conflicts: conflicts.iter().map(|it| (it.path.clone(), it.why as u8)).collect(),
             conflict_count,
@@ -238,17 +263,14 @@ impl Desk {
                 Err(Trouble::Refused(refusal))
             }
             Err(trouble) => {
-                self.ground.undo(&plan, done)?;
+                self.undo(&plan, done)?;
                 Err(trouble)
             }
         }
     }
 }
 
-/// Steps at paths that may be touched, and the others as conflicts.
-pub(super) fn permitted(steps: Vec<Step>, caveats: &Caveats) -> (Vec<Step>, Vec<Conflict>) {
-    let (steps, foreign): (Vec<_>, Vec<_>) =
-        steps.into_iter().partition(|step| caveats.allows_path(&step.path));
-    let conflict = |step: Step| Conflict { path: step.path, why: Why::NotPermitted };
-    (steps, foreign.into_iter().map(conflict).collect())
+/// Steps at paths that may be touched. What lies elsewhere is not even named.
+pub(super) fn permitted(steps: Vec<Step>, caveats: &Caveats) -> Vec<Step> {
+    steps.into_iter().filter(|step| caveats.allows_path(&step.path)).collect()
 }

@@ -33,9 +33,12 @@ impl Roots {
         directory: &Path,
         sandbox: bool,
     ) -> Result<(PathBuf, PathBuf), Trouble> {
-        let real = directory
-            .canonicalize()
-            .map_err(|error| Trouble::Unreadable { directory: directory.to_owned(), error })?;
+        let real = match directory.canonicalize() {
+            // Whether something stands there is nobody's business who may not go there.
+            Err(_) if !self.is_said_to_be_within(directory, sandbox) => directory.to_owned(),
+            found => found
+                .map_err(|error| Trouble::Unreadable { directory: directory.to_owned(), error })?,
+        };
         let root = match sandbox {
             true => Some(&self.sandboxes).filter(|root| real.starts_with(root)),
             false if real.starts_with(&self.data) => None,
@@ -43,13 +46,14 @@ impl Roots {
         };
         match root {
             Some(root) => Ok((real.clone(), root.clone())),
-            None => {
-                let allowed: Vec<_> =
-                    self.allowed.iter().map(|root| root.display().to_string()).collect();
-                let directory = directory.to_owned();
-                Err(Trouble::NotAllowed { directory, allowed: allowed.join(", ") })
-            }
+            None => Err(Trouble::NotAllowed { directory: directory.to_owned() }),
         }
+    }
+
+    /// Whether it is, by its name alone.
+    fn is_said_to_be_within(&self, directory: &Path, sandbox: bool) -> bool {
+        let within = |root: &PathBuf| directory.starts_with(root);
+        if sandbox { within(&self.sandboxes) } else { self.allowed.iter().any(within) }
     }
 
     /// Opens it, without following a link that was put in the way since.

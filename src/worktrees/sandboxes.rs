@@ -3,6 +3,7 @@
 use super::desk::Ask;
 use super::tracking::Track;
 use super::{Inner, Trouble, Worktrees};
+use crate::engine::Refusal;
 use crate::model::ids::{GrantKey, LogId};
 use crate::model::worktree::{CallName, Occasion, WorktreeKey};
 use crate::snapshot::ground::Wish;
@@ -18,7 +19,10 @@ impl Inner {
         let (real, _) = self.roots.check(Path::new(directory), false)?;
         let home = self.setting.data.join("sandboxes").join(project.0.to_string());
         std::fs::create_dir_all(&home)?;
-        Ok(Sandboxes::new(&real, &home)?)
+        let all = Sandboxes::new(&real, &home)?;
+        // A file named `.git` may lead anywhere, and what is written goes there.
+        self.roots.check(all.repository(), false)?;
+        Ok(all)
     }
 }
 
@@ -74,6 +78,7 @@ impl Worktrees {
     /// Puts one back to a commit.
     pub async fn reset_sandbox(
         &self,
+        grant: GrantKey,
         project: LogId,
         name: String,
         to: Option<String>,
@@ -81,12 +86,13 @@ impl Worktrees {
     ) -> Result<Vec<Kept>, Trouble> {
         let tree = self.sandbox_tree(project, &name).await?;
         let job = move |all: &Sandboxes| Ok(all.reset(&name, to.as_deref(), discard)?);
-        self.change_sandbox(project, tree, discard, job).await
+        self.change_sandbox(grant, project, tree, discard, job).await
     }
 
     /// Takes one away; answers whether there was one.
     pub async fn remove_sandbox(
         &self,
+        grant: GrantKey,
         project: LogId,
         name: String,
         discard: bool,
@@ -96,7 +102,7 @@ impl Worktrees {
             let removed = all.remove(&name, discard)?;
             Ok((removed.existed, removed.kept))
         };
-        self.change_sandbox(project, tree, discard, job).await
+        self.change_sandbox(grant, project, tree, discard, job).await
     }
 
     async fn sandbox_tree(
@@ -111,6 +117,7 @@ impl Worktrees {
     /// Nothing else happens to its files meanwhile, and what is to be discarded is taken down first.
     async fn change_sandbox<T: Send + 'static>(
         &self,
+        grant: GrantKey,
         project: LogId,
         tree: Option<WorktreeKey>,
         discard: bool,
@@ -125,6 +132,9 @@ impl Worktrees {
             .finalize_xof()
             .fill(&mut name);
         self.at(&tree, move |desk| {
+            // It may have been taken back while this waited for its turn.
+            let standing = desk.inner.wait(desk.inner.readers.in_force(grant))?;
+            standing.map_err(Refusal::Fallen)?;
             if discard {
                 let ask = Ask { grant: None, name: CallName(name), progress: Arc::default() };
                 let (occasion, wish) = (Occasion::Asked, Wish { large: true, full: true });

@@ -2,7 +2,7 @@
 
 use super::Trouble;
 use super::desk::{Ask, Desk};
-use crate::limits::PATHS_RECORDED_MAX;
+use crate::limits::{PATHS_RECORDED_BYTES_MAX, PATHS_RECORDED_MAX};
 use crate::model::ids::ObjectId;
 use crate::model::worktree::{Actor, Occasion, SnapshotInfo};
 use crate::ops::{Record, Recorded, TakeSnapshot};
@@ -31,11 +31,20 @@ impl Desk {
         let Track { ask, occasion, by, wish } = track;
         let readers = self.inner.readers.clone();
         if let Some(known) = self.inner.wait(readers.snapshot_named(self.key.log, ask.name))? {
-            return Ok(known);
+            return match (known.snapshot.occasion, known.snapshot.by) == (*occasion, *by) {
+                true => Ok(known),
+                false => Err(Trouble::NameReused),
+            };
         }
         self.check_budget()?;
         let tracked = self.look(*wish, ask)?;
-        let before = self.inner.wait(readers.before_snapshot(self.key.log))?;
+        let mut before = self.inner.wait(readers.before_snapshot(self.key.log))?;
+        // Whoever takes his last one was at work until now.
+        if let Some(by) =
+            by.filter(|by| *occasion == Occasion::TurnEnd && !before.actors.contains(by))
+        {
+            before.actors.push(by);
+        }
         let (base, _pin) = self.base(&before)?;
         let claims = self.claims(base, tracked.tree, &before.actors)?;
         let kept: Vec<_> = [Some(tracked.tree), tracked.unknown].into_iter().flatten().collect();
@@ -79,7 +88,7 @@ impl Desk {
         })
     }
 
-    fn check_budget(&self) -> Result<(), Trouble> {
+    fn check_budget(&mut self) -> Result<(), Trouble> {
         let most = self.inner.setting.limits.snapshot_bytes_max;
         if most == 0 {
             return Ok(());
@@ -88,7 +97,8 @@ impl Desk {
         if bytes < most {
             return Ok(());
         }
-        // Perhaps not all of it is wanted.
+        // Perhaps not all of it is wanted. Nothing of ours may be half done meanwhile.
+        self.ground.sync()?;
         self.inner.collect(self.key.project)?;
         match self.vault.bytes()? {
             bytes if bytes < most => Ok(()),
@@ -131,7 +141,7 @@ impl Desk {
         for actor in actors {
             named.push(self.inner.wait(self.inner.readers.named_by_tools(*actor))?);
         }
-        let mut claims = Vec::new();
+        let (mut claims, mut room) = (Vec::<(Vec<u8>, u32)>::new(), PATHS_RECORDED_BYTES_MAX);
         diff::between(&self.vault.reader()?, Some(base), Some(tree), &mut |change: Change| {
             let Ok(path) = std::str::from_utf8(&change.path) else { return true };
             let whole = format!("{}/{path}", self.info.directory);
@@ -143,7 +153,8 @@ impl Desk {
             if let (Some((actor, _)), None) = (who.next(), who.next()) {
                 claims.push((change.path, actor));
             }
-            claims.len() < PATHS_RECORDED_MAX
+            room = room.saturating_sub(claims.last().map_or(0, |(path, _)| path.len() + 16));
+            claims.len() < PATHS_RECORDED_MAX && room > 0
         })?;
         Ok(claims)
     }

@@ -1,12 +1,14 @@
 //! What turns do to files: undone along with the conversation, and told when they have ended.
 
-use super::desk::{Ask, Desk};
+use super::desk::{Ask, Desk, digest};
 use super::moving::{Report, permitted};
 use super::tracking::Track;
 use super::{Inner, Trouble, Worktrees};
+use crate::engine::Recording;
 use crate::limits::{DIFFS_MAX, OP_PAYLOAD_BYTES_MAX, TURN_CLOSING_LOOK_MS};
 use crate::model::caveats::Caveats;
-use crate::model::ids::LogId;
+use crate::model::code::{Advice, Coded};
+use crate::model::ids::{Cursor, LogId};
 use crate::model::session::FileDiff;
 use crate::model::turn::Summary;
 use crate::model::worktree::{Actor, CallName, Move, Occasion, SnapshotInfo};
@@ -34,6 +36,12 @@ pub struct RevertSession {
     pub force: Vec<Vec<u8>>,
     /// What may be touched.
     pub caveats: Caveats,
+}
+
+impl RevertSession {
+    fn digest(&self) -> [u8; 16] {
+        digest(("session", self.session, &self.head, &self.force))
+    }
 }
 
 /// Whose the changes up to a snapshot are.
@@ -71,37 +79,43 @@ impl Worktrees {
     /// Takes a conversation back, or forth, along with its files.
     pub async fn revert_session(&self, revert: RevertSession) -> Result<Report, Trouble> {
         let inner = &self.inner;
-        let asked = inner.readers.rewind(revert.session, revert.head.clone()).await?;
-        let found = asked.map_err(Trouble::Op)?;
-        match found.worktree {
-            Some(key) => self.at(&key, move |desk| desk.revert_session(&revert)).await,
-            None => {
-                let RevertSession { ask, session, head, .. } = revert;
-                let known = inner.readers.session_worktree(session).await?.1;
-                // It may be a repeat of what has taken files along.
-                if let Some(key) = known
-                    && let Some(moved) = inner.readers.moved(key.log, ask.name).await?
-                {
-                    return Ok(moved.into());
+        // First of all whether it is a repeat: it may not even be possible any more.
+        if inner.readers.was_reverted_by(revert.session, revert.ask.name).await? {
+            let worktrees = inner.readers.touched_worktrees(revert.session).await?;
+            for worktree in worktrees {
+                match inner.readers.moved(worktree, revert.ask.name).await? {
+                    Some(moved) if moved.asked != revert.digest() => {
+                        return Err(Trouble::NameReused);
+                    }
+                    Some(moved) => return Ok(moved.into()),
+                    None => {}
                 }
-                let nothing = crate::model::ids::ObjectId([0; 20]);
-                let done = Move {
-                    name: ask.name,
-                    before: nothing,
-                    after: nothing,
-                    session: Some(session),
-                    done: 0,
-                    conflicts: Vec::new(),
-                    conflict_count: 0,
-                };
-                let planned = found.planned;
-                let moved = MoveSession { session, head, planned, worktree: None, done };
-                let record = Record::MoveSession(Box::new(moved));
-                let recording = crate::engine::Recording { grant: ask.grant, record };
-                inner.engine.record(recording).answer().await?;
-                Ok(Report::default())
             }
+            return Ok(Report::default());
         }
+        let asked = revert.digest();
+        let found = inner.readers.rewind(revert.session, revert.head.clone()).await?;
+        let found = found.map_err(Trouble::Op)?;
+        if let Some(key) = found.worktree {
+            return self.at(&key, move |desk| desk.revert_session(&revert)).await;
+        }
+        let RevertSession { ask, session, head, .. } = revert;
+        let nothing = crate::model::ids::ObjectId([0; 20]);
+        let done = Move {
+            name: ask.name,
+            asked,
+            before: nothing,
+            after: nothing,
+            session: Some(session),
+            session_at: Cursor(0),
+            done: 0,
+            conflicts: Vec::new(),
+            conflict_count: 0,
+        };
+        let moved = MoveSession { session, head, planned: found.planned, worktree: None, done };
+        let record = Record::MoveSession(Box::new(moved));
+        inner.engine.record(Recording { grant: ask.grant, record }).answer().await?;
+        Ok(Report::default())
     }
 
     /// Takes down what turns have done, once they have ended, for as long as it is polled.
@@ -118,7 +132,10 @@ impl Worktrees {
             for (actor, worktree) in running {
                 if let Err(trouble) = self.close(actor, worktree).await {
                     tracing::warn!(%trouble, "what a turn did to files could not be taken down");
-                    lock(&self.inner.running).remove(&(actor, worktree));
+                    // What may be possible later is tried again.
+                    if trouble.code().advice() == Advice::No {
+                        lock(&self.inner.running).remove(&(actor, worktree));
+                    }
                 }
             }
         }
@@ -141,7 +158,7 @@ impl Worktrees {
         if !ended {
             return Ok(());
         }
-        let key = self.inner.readers.worktree_info(worktree).await?.key;
+        let key = self.inner.readers.worktree_key(worktree).await?;
         self.at(&key, move |desk| desk.close(actor)).await
     }
 
@@ -173,20 +190,22 @@ impl Inner {
 impl Desk {
     fn revert_session(&mut self, revert: &RevertSession) -> Result<Report, Trouble> {
         let RevertSession { ask, session, head, force, caveats } = revert;
-        if let Some(report) = self.done_before(ask.name)? {
+        let asked = revert.digest();
+        if let Some(report) = self.done_before(ask.name, asked)? {
             return Ok(report);
         }
+        self.close_ended(*session)?;
         // Asked once more: something may have happened while this waited for its turn.
-        let asked = self.inner.readers.rewind(*session, head.clone());
-        let rewind = self.inner.wait(asked)?.map_err(Trouble::Op)?;
+        let found = self.inner.readers.rewind(*session, head.clone());
+        let rewind = self.inner.wait(found)?.map_err(Trouble::Op)?;
         let undo = self.gather(&rewind, *session)?;
         let forced = |path: &[u8]| force.iter().any(|it| it == path);
         let (steps, mut conflicts) = undo.plan(forced);
-        let (steps, more) = permitted(steps, caveats);
-        conflicts.extend(more);
+        let steps = permitted(steps, caveats);
+        conflicts.retain(|conflict| caveats.allows_path(&conflict.path));
         let worktree = rewind.worktree.as_ref().map(|key| key.log);
         let (session, head, planned) = (*session, head.clone(), rewind.planned);
-        self.carry_out(ask, steps, conflicts, forced, Some(session), |done| {
+        self.carry_out((ask, asked), (steps, conflicts), forced, false, Some(session), |done| {
             Record::MoveSession(Box::new(MoveSession { session, head, planned, worktree, done }))
         })
     }
@@ -226,13 +245,34 @@ impl Desk {
         Ok(undo)
     }
 
+    /// Takes down first what the turns of a session have done that have ended just now.
+    fn close_ended(&mut self, session: LogId) -> Result<(), Trouble> {
+        let of: Vec<_> = {
+            let running = lock(&self.inner.running);
+            let here = running
+                .iter()
+                .filter(|(actor, worktree)| actor.session == session && *worktree == self.key.log);
+            here.map(|(actor, _)| *actor).collect()
+        };
+        for actor in of {
+            let turn = self.inner.wait(self.inner.readers.turn_at(actor.session, actor.turn))?;
+            if turn.state.is_final() {
+                self.close(actor)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes down what a turn that has ended has done.
     fn close(&mut self, actor: Actor) -> Result<(), Trouble> {
         let ask = Ask { grant: None, name: Inner::closing_name(actor), progress: Arc::default() };
         let (occasion, by, wish) = (Occasion::TurnEnd, Some(actor), Wish::default());
         self.track(&Track { ask, occasion, by, wish })?;
         let (_, happened) = self.inner.wait(self.inner.readers.turn_happened(actor))?;
-        let (summary, diffs) = self.measured(actor, &happened)?;
+        let turn = self.inner.wait(self.inner.readers.turn_at(actor.session, actor.turn))?;
+        let granted = self.inner.wait(self.inner.readers.granted(turn.granted));
+        let caveats = granted.map(|granted| granted.grant.authority.caveats).unwrap_or_default();
+        let (summary, diffs) = self.measured(actor, &happened, &caveats)?;
         if diffs.is_empty() {
             return Ok(());
         }
@@ -247,6 +287,7 @@ impl Desk {
         &self,
         actor: Actor,
         happened: &[Happened],
+        caveats: &Caveats,
     ) -> Result<(Summary, Vec<FileDiff>), Trouble> {
         let store = self.vault.reader()?;
         let mut net: BTreeMap<Vec<u8>, Change> = BTreeMap::new();
@@ -258,7 +299,9 @@ impl Desk {
                 continue;
             }
             diff::between(&store, Some(base), Some(info.snapshot.tree), &mut |change| {
-                if whose.of(&change.path) != Whose::Other && change.is_about_content() {
+                // What its author may not see is not told in his name.
+                let seen = caveats.allows_path(&change.path) && change.is_about_content();
+                if seen && whose.of(&change.path) != Whose::Other {
                     let new = change.new;
                     net.entry(change.path.clone()).or_insert(change).new = new;
                 }

@@ -92,9 +92,10 @@ fn run(inner: &Arc<Inner>, key: &WorktreeKey, queue: &Receiver<Job>) {
 
 fn do_it(inner: &Arc<Inner>, key: &WorktreeKey, desk: &mut Option<Desk>, job: Job) {
     if desk.is_none() {
-        match Desk::open(inner.clone(), key.clone()) {
-            Ok(opened) => *desk = Some(opened),
-            Err(trouble) => return job(Err(trouble)),
+        match catch_unwind(AssertUnwindSafe(|| Desk::open(inner.clone(), key.clone()))) {
+            Ok(Ok(opened)) => *desk = Some(opened),
+            Ok(Err(trouble)) => return job(Err(trouble)),
+            Err(_) => return job(Err(Trouble::Impossible)),
         }
     }
     let Some(open) = desk else { return };
@@ -103,7 +104,14 @@ fn do_it(inner: &Arc<Inner>, key: &WorktreeKey, desk: &mut Option<Desk>, job: Jo
         tracing::error!(worktree = %key.id, "a job at a worktree panicked");
         *desk = None;
     } else if open.stale {
-        *desk = None;
+        // Taken into use again at once: what is half done is finished by that.
+        *desk = match Desk::open(inner.clone(), key.clone()) {
+            Ok(opened) => Some(opened),
+            Err(trouble) => {
+                tracing::warn!(%trouble, worktree = %key.id, "it cannot be used at the moment");
+                None
+            }
+        };
     }
 }
 

@@ -303,6 +303,12 @@ impl Yard {
                 }
                 return Ok(told(request.send().promise.await?.get()?.get_report()?));
             }
+            // Lets go of a snapshot.
+            ["drop", name] => {
+                let mut request = self.worktree().remove_snapshot_request();
+                request.get().set_id(&self.snapshot(name).1);
+                return Ok(request.send().promise.await?.get()?.get_existed().to_string());
+            }
             // How many messages are shown.
             ["shown", session] => {
                 let (client, _) = self.session(session).await;
@@ -548,6 +554,52 @@ fn w6_two_sessions_do_not_undo_each_others_work() {
     );
 }
 
+/// What changed up to a snapshot is somebody's work, also when the snapshot is let go of.
+#[test]
+fn letting_go_of_a_snapshot_lets_go_of_nobodys_work() {
+    check(
+        "
+        write f zero
+        turn A t1
+        snap t1 a1
+        write f one
+        track s1
+        write f two
+        snap t1 a2
+        finish A t1
+        summary A -> 1 files +1 -1
+        drop s1 -> true
+        drop s1 -> false
+        restore r0 s1 -> snapshot-not-found
+        revert A r1 undo -> done 1
+        file f -> zero
+        drop a1 -> not-permitted
+        remove A
+        drop a1 -> false
+        ",
+    );
+}
+
+/// A session that has touched no files goes back without any, and once for each call.
+#[test]
+fn a_repeat_goes_back_no_further() {
+    check(
+        "
+        turn A t1
+        finish A t1
+        turn A t2
+        finish A t2
+        shown A -> 2
+        revert A r1 undo -> done 0
+        revert A r1 undo -> done 0
+        shown A -> 1
+        turn A t3
+        revert A r1 undo -> done 0      // also while it could not be
+        revert A r2 undo -> session-busy
+        ",
+    );
+}
+
 /// W5: what a person has changed meanwhile stays, and taking back the revert touches only what it touched.
 #[test]
 fn w5_what_a_person_has_changed_meanwhile_stays() {
@@ -604,6 +656,64 @@ fn after_going_on_what_was_reverted_stays_so_and_earlier_work_can_be_undone() {
         file f -> zero
         revert A r4 end -> done 1
         file f -> three
+        ",
+    );
+}
+
+/// Undoing what came after a revert does not bring back what was reverted.
+#[test]
+fn what_was_reverted_before_stays_reverted() {
+    check(
+        "
+        write f zero
+        turn A t1
+        snap t1 a1
+        write f one
+        finish A t1
+        summary A -> 1 files +1 -1
+        turn A t2
+        snap t2 b1
+        write f two
+        write g two
+        snap t2 b2
+        finish A t2
+        revert A r1 undo -> done 2
+        turn A t3
+        snap t3 c1
+        write f three
+        finish A t3
+        revert A r2 undo -> done 1      // its last change was taken down first
+        file f -> one
+        file g -> none
+        revert A r3 before u-t1 -> done 1
+        file f -> zero
+        revert A r4 end -> done 1
+        file f -> three
+        file g -> none
+        ",
+    );
+}
+
+/// What a turn makes in directories of its own comes and goes with it.
+#[test]
+fn directories_come_and_go_with_what_is_in_them() {
+    check(
+        "
+        write keep here
+        turn A t1
+        snap t1 a1
+        write d/e/x one
+        snap t1 a2
+        write d/y two
+        finish A t1
+        revert A r1 undo -> done 4
+        file d -> none
+        revert A r2 redo -> done 4
+        file d/e/x -> one
+        revert A r3 undo -> done 4
+        file d -> none
+        revert A r4 end -> done 4
+        file d/y -> two
         ",
     );
 }

@@ -2,7 +2,7 @@
 
 use super::session::head_of;
 use super::{Malformed, Read, chosen};
-use crate::limits::{DIRECTORY_BYTES_MAX, PATHS_PAGE_MAX};
+use crate::limits::{DIRECTORY_BYTES_MAX, PATCHES_MAX, PATHS_PAGE_MAX};
 use crate::model::ids::{ObjectId, SnapshotId, WorktreeId};
 use crate::model::worktree::{CallName, NameMalformed};
 use crate::ops::SetHead;
@@ -50,7 +50,11 @@ pub(in crate::rpc) fn path(bytes: Read<capnp::data::Reader<'_>>) -> Result<Vec<u
 }
 
 fn paths(list: Read<capnp::data_list::Reader<'_>>) -> Result<Paths, Malformed> {
-    list?.iter().map(path).collect()
+    let list = list?;
+    match list.len() as usize <= PATHS_PAGE_MAX {
+        true => list.iter().map(path).collect(),
+        false => Err(Malformed::TooManyPaths),
+    }
 }
 
 /// Where a page begins: behind any path, or at the beginning.
@@ -84,7 +88,11 @@ pub(in crate::rpc) fn revert(
 ) -> Result<(CallName, Vec<Patch>, Paths), Malformed> {
     let params = params?;
     let mut patches = Vec::new();
-    for patch in params.get_patches()? {
+    let asked = params.get_patches()?;
+    if asked.len() > PATCHES_MAX {
+        return Err(Malformed::TooManyPaths);
+    }
+    for patch in asked {
         patches.push(Patch {
             from: snapshot_id(patch.get_from())?,
             to: snapshot_id(patch.get_to())?,

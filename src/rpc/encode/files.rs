@@ -1,5 +1,6 @@
 //! Work trees and snapshots, as they are told.
 
+use crate::model::caveats::Caveats;
 use crate::model::worktree::{Occasion, SnapshotInfo, WorktreeInfo};
 use crate::snapshot::diff::Change;
 use crate::snapshot::restore::{Conflict, Why};
@@ -81,11 +82,14 @@ pub(in crate::rpc) fn skipped(
     to.set_bytes(*bytes);
 }
 
-pub(in crate::rpc) fn report(report: &Report, mut to: move_report::Builder<'_>) {
+pub(in crate::rpc) fn report(report: &Report, caveats: &Caveats, mut to: move_report::Builder<'_>) {
     to.set_done(report.done);
     to.set_conflict_count(report.conflict_count);
-    let mut list = to.init_conflicts(report.conflicts.len() as u32);
-    for (at, conflict) in (0..).zip(&report.conflicts) {
+    // A repeat may come from somebody who may see less.
+    let seen = |conflict: &&Conflict| caveats.allows_path(&conflict.path);
+    let conflicts: Vec<_> = report.conflicts.iter().filter(seen).collect();
+    let mut list = to.init_conflicts(conflicts.len() as u32);
+    for (at, conflict) in (0..).zip(conflicts) {
         one_conflict(conflict, list.reborrow().get(at));
     }
 }

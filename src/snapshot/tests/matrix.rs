@@ -154,7 +154,7 @@ fn rules_that_change_are_followed_at_once() {
     for name in ["a.log", "sub/b.log", "sub/deep/c.log", "keep"] {
         world.write(name, name);
     }
-    let excludes = world.dir.path().join("excludes");
+    let excludes = world.root().join(".git/global-excludes");
     world.git(&["config", "core.excludesFile", excludes.to_str().unwrap()]);
     let all = ["a.log", "keep", "sub/b.log", "sub/deep/c.log"];
     let mut ground = world.ground();
@@ -173,9 +173,9 @@ fn rules_that_change_are_followed_at_once() {
         ("root/sub/deep/.gitignore", "!*.log\n", &all),
         ("root/.gitignore", "/sub\n", &["a.log", "keep"]),
         ("root/.gitignore", "", &all),
-        ("excludes", "keep\n", &["a.log", "sub/b.log", "sub/deep/c.log"]),
+        ("root/.git/global-excludes", "keep\n", &["a.log", "sub/b.log", "sub/deep/c.log"]),
         ("root/.git/info/exclude", "a.log\n", &["sub/b.log", "sub/deep/c.log"]),
-        ("excludes", "", &["keep", "sub/b.log", "sub/deep/c.log"]),
+        ("root/.git/global-excludes", "", &["keep", "sub/b.log", "sub/deep/c.log"]),
     ];
     for (file, rules, expected) in steps {
         tick(&world);

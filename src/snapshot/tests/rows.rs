@@ -225,7 +225,7 @@ fn ignored(world: &World) {
     world.write(".gitignore", "/.ignored\ntarget/\n*.o\n!keep.o\n");
     world.write("sub/.gitignore", "nested\n!a.o\n");
     world.write(".git/info/exclude", "by-exclude\n");
-    let excludes = world.dir.path().join("excludes");
+    let excludes = world.root().join(".git/global-excludes");
     fs::write(&excludes, "by-global\n").unwrap();
     world.git(&["config", "core.excludesFile", excludes.to_str().unwrap()]);
     for name in [

@@ -28,10 +28,25 @@ CREATE TABLE snapshots (
   details     BLOB    NOT NULL,             -- postcard, see model::worktree
   stored_bytes INTEGER NOT NULL,            -- what it took up on disk
   taken_at_ms INTEGER NOT NULL,
+  hidden      INTEGER NOT NULL DEFAULT 0,   -- let go of, but what changed up to it is still somebody's work
   UNIQUE (worktree, number),
   UNIQUE (worktree, name)
 ) STRICT;
 CREATE INDEX snapshots_by_session ON snapshots (session) WHERE session IS NOT NULL;
+
+-- Whose turns were at work up to a snapshot: as long as one of them is there, what changed is wanted to undo it.
+CREATE TABLE snapshot_actors (
+  snapshot INTEGER NOT NULL,
+  session  INTEGER NOT NULL,
+  PRIMARY KEY (snapshot, session)
+) STRICT, WITHOUT ROWID;
+
+-- Calls that took a session's conversation back, so that a repeat is known for one.
+CREATE TABLE reverts (
+  session INTEGER NOT NULL REFERENCES sessions(log),
+  name    BLOB    NOT NULL,                 -- 16 bytes, by the client
+  PRIMARY KEY (session, name)
+) STRICT, WITHOUT ROWID;
 
 -- Where in a session's log snapshots were taken for it. A fork has those of what it copied.
 CREATE TABLE session_snapshots (
@@ -55,6 +70,7 @@ CREATE TABLE moves (
   before   BLOB    NOT NULL,
   after    BLOB    NOT NULL,
   session  INTEGER,
+  session_at INTEGER NOT NULL,              -- where in that session's log it is said
   at_ms    INTEGER NOT NULL,
   PRIMARY KEY (worktree, name)
 ) STRICT, WITHOUT ROWID;
