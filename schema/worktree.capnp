@@ -5,7 +5,7 @@
 # *Names of calls.* Looking through a work tree takes its time, so the methods that do take no number in a log, for which
 # others would have to wait. They take a `name`: 16 bytes that you make, and store before you call. Send the same call
 # with the same name again whenever you do not know whether it happened: it happens once, and every sender gets the same
-# answer. A name belongs to one work tree.
+# answer. Another call under that name fails with `op-reused`. A name belongs to one work tree.
 #
 # *Paths* are bytes, as the file system has them, relative to the work tree, with `/` between steps. No path leads
 # outside, whatever it says and wherever links point; `.git` is never touched.
@@ -242,7 +242,8 @@ struct MoveReport {
   # Paths that were changed.
 
   conflicts @1 :List(Conflict);
-  # Those that were not; at most 10,000 are named.
+  # Those that were not; at most 10,000 are named, and 512 KiB of them. Paths this object may not be used for are left
+  # alone, and not told.
 
   conflictCount @2 :UInt64;
 }
@@ -270,10 +271,7 @@ enum ConflictReason {
   shared @5;
   # Several sessions were at work when it changed, and nothing tells which of them did it.
 
-  notPermitted @6;
-  # It lies outside of what this object may be used for.
-
-  notTaken @7;
+  notTaken @6;
   # Something stood there that was not taken down (ignored, too large), so nobody knows what it was like.
 }
 

@@ -45,8 +45,6 @@ pub enum Why {
     Forbidden,
     /// Another session has changed it, too.
     Shared,
-    /// It lies outside of what may be touched.
-    NotPermitted,
     /// Something stood there that was not taken down, so nobody knows what it was like.
     NotTaken,
 }
@@ -61,7 +59,6 @@ impl Why {
             Why::NoDirectory,
             Why::Forbidden,
             Why::Shared,
-            Why::NotPermitted,
             Why::NotTaken,
         ];
         all.into_iter().find(|why| *why as u8 == number)

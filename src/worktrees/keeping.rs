@@ -25,8 +25,9 @@ impl Inner {
         let Ok(_one) = self.collecting.try_lock() else { return Ok(None) };
         // A plan that is not finished may need what nobody else does.
         for entry in std::fs::read_dir(self.home(project))? {
-            let home = entry?.path();
-            if home.join("state").exists() && !Plan::left_behind(&home)?.is_empty() {
+            let entry = entry?;
+            let of_worktree = entry.file_name().as_encoded_bytes().starts_with(b"worktree-");
+            if of_worktree && !Plan::left_behind(&entry.path())?.is_empty() {
                 return Ok(None);
             }
         }

@@ -8,6 +8,7 @@ use crate::snapshot::vault::lock;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{
     Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
 };
@@ -91,6 +92,10 @@ fn run(inner: &Arc<Inner>, key: &WorktreeKey, queue: &Receiver<Job>) {
 }
 
 fn do_it(inner: &Arc<Inner>, key: &WorktreeKey, desk: &mut Option<Desk>, job: Job) {
+    // What has begun is finished; what only waits is not begun any more.
+    if inner.closed.load(Ordering::Acquire) {
+        return job(Err(Trouble::Stopping));
+    }
     if desk.is_none() {
         match catch_unwind(AssertUnwindSafe(|| Desk::open(inner.clone(), key.clone()))) {
             Ok(Ok(opened)) => *desk = Some(opened),
@@ -108,7 +113,7 @@ fn do_it(inner: &Arc<Inner>, key: &WorktreeKey, desk: &mut Option<Desk>, job: Jo
         *desk = match Desk::open(inner.clone(), key.clone()) {
             Ok(opened) => Some(opened),
             Err(trouble) => {
-                tracing::warn!(%trouble, worktree = %key.id, "it cannot be used at the moment");
+                tracing::info!(%trouble, worktree = %key.id, "it cannot be used at the moment");
                 None
             }
         };

@@ -372,7 +372,6 @@ fn told(report: move_report::Reader<'_>) -> String {
             ConflictReason::NoDirectory => "no-directory",
             ConflictReason::Forbidden => "forbidden",
             ConflictReason::Shared => "shared",
-            ConflictReason::NotPermitted => "not-permitted",
             ConflictReason::NotTaken => "not-taken",
         };
         words.push(format!("{}:{why}", String::from_utf8_lossy(conflict.get_path().unwrap())));

@@ -118,7 +118,7 @@ fn a_kill_in_the_middle_leaves_one_state_or_the_other() {
             let name = format!("r{round}");
             let call = restore(yard.worktree(), &name, &states[to].0);
             let running = tokio::task::spawn_local(call);
-            tokio::time::sleep(Duration::from_micros(random.below(60_000))).await;
+            tokio::time::sleep(Duration::from_micros(random.below(40_000 * (round + 1)))).await;
             yard.crash().await;
             running.abort();
             // Whoever asks for it again, or for anything else, finds it settled.
@@ -209,7 +209,7 @@ fn a_conversation_and_its_files_survive_a_kill_together() {
                 false => request.get().init_head().set_undo(()),
             }
             let running = tokio::task::spawn_local(request.send().promise);
-            tokio::time::sleep(Duration::from_micros(random.below(400_000))).await;
+            tokio::time::sleep(Duration::from_micros(random.below(50_000 * (round + 1)))).await;
             yard.crash().await;
             running.abort();
             let mut request = yard.worktree().stamp_request();

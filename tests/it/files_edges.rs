@@ -243,6 +243,83 @@ fn paths_are_a_caveat_of_everything_about_files() {
     });
 }
 
+/// N7, N13, N14: what is different, as a list, as text that git takes, and file by file.
+#[test]
+fn what_is_different_is_told_in_three_ways() {
+    local(async {
+        let yard = Yard::new().await;
+        let (tree, work) = (yard.worktree(), yard.work());
+        let odd = "odd \"name\"\twith\nlines \u{e9}";
+        let lines = |from: usize, to: usize| -> String {
+            (from..to).map(|n| format!("line {n}\n")).collect()
+        };
+        fs::create_dir_all(work.join("d")).unwrap();
+        fs::write(work.join("d/text"), lines(0, 40)).unwrap();
+        fs::write(work.join("gone"), "one\n").unwrap();
+        fs::write(work.join(odd), "one\n").unwrap();
+        fs::write(work.join("binary"), [0, 1, 2]).unwrap();
+        let (_, first) = track(tree, "s1").await.unwrap();
+        let copy = yard.dir.path().join("copy");
+        assert!(Command::new("cp").arg("-a").arg(&work).arg(&copy).status().unwrap().success());
+        fs::write(work.join("d/text"), lines(0, 20) + "new\n" + &lines(20, 40)).unwrap();
+        fs::remove_file(work.join("gone")).unwrap();
+        fs::write(work.join(odd), "two\n").unwrap();
+        fs::write(work.join("new"), "without an end").unwrap();
+        let (second, _) = track(tree, "s2").await.unwrap();
+
+        let mut request = second.diff_request();
+        request.get().set_context(3);
+        let answer = request.send().promise.await.unwrap();
+        let text = answer.get().unwrap().get_text().unwrap();
+        fs::write(yard.dir.path().join("patch"), text).unwrap();
+        git(&copy, &["init", "-q"]);
+        git(&copy, &["apply", "../patch"]);
+        for path in ["d/text", odd, "new"] {
+            assert_eq!(fs::read(copy.join(path)).unwrap(), fs::read(work.join(path)).unwrap());
+        }
+        assert!(!copy.join("gone").exists());
+
+        // A page at a time, against a snapshot that is named.
+        fs::write(work.join("binary"), [0, 1, 3]).unwrap();
+        let (third, _) = track(tree, "s3").await.unwrap();
+        let (mut after, mut found) = (Vec::new(), Vec::new());
+        loop {
+            let mut request = third.diff_full_request();
+            request.get().set_since(&first);
+            request.get().set_after(&after);
+            request.get().set_limit(2);
+            let answer = request.send().promise.await.unwrap();
+            let answer = answer.get().unwrap();
+            for change in answer.get_changes().unwrap() {
+                let path = String::from_utf8(change.get_path().unwrap().to_vec()).unwrap();
+                let counts = (change.get_additions(), change.get_deletions());
+                found.push((
+                    path,
+                    change.get_status().unwrap() as u16,
+                    counts,
+                    change.get_binary(),
+                ));
+            }
+            after = answer.get_next().unwrap().to_vec();
+            if !answer.get_more() {
+                break;
+            }
+        }
+        let wanted = [
+            ("binary", 2, (0, 0), true),
+            ("d/text", 2, (1, 0), false),
+            ("gone", 1, (0, 1), false),
+            ("new", 0, (1, 0), false),
+            (odd, 2, (1, 1), false),
+        ];
+        let wanted: Vec<_> =
+            wanted.into_iter().map(|it| (it.0.to_owned(), it.1, it.2, it.3)).collect();
+        assert_eq!(found, wanted);
+        let patch = third.patch_request().send().promise.await.unwrap();
+        assert_eq!(patch.get().unwrap().get_changes().unwrap().len(), 1, "since the one before");
+    });
+}
+
 /// W4, W13: what is not taken is told, and kept where something is put in its place.
 #[test]
 fn what_is_not_taken_is_told() {

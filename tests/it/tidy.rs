@@ -301,6 +301,9 @@ fn the_parity_page_names_tests_that_exist() {
         ("V", 14),
         ("U", 4),
         ("P", 5),
+        ("N", 21),
+        ("K", 3),
+        ("G", 6),
     ] {
         for number in 1..=last {
             let id = format!("{kind}{number}");

@@ -103,7 +103,6 @@ fn one_conflict(conflict: &Conflict, mut to: conflict::Builder<'_>) {
         Why::NoDirectory => ConflictReason::NoDirectory,
         Why::Forbidden => ConflictReason::Forbidden,
         Why::Shared => ConflictReason::Shared,
-        Why::NotPermitted => ConflictReason::NotPermitted,
         Why::NotTaken => ConflictReason::NotTaken,
     });
 }

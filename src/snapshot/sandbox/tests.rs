@@ -513,10 +513,12 @@ fn a_kill_at_any_time_leaves_nothing_or_what_a_repeat_completes() {
         whole += all.list().unwrap().len();
         if round % 2 == 0 {
             let made = all.create("a", None, "op").unwrap();
-            // A reset that was cut short leaves changes, and an index lock somebody must break.
-            let lock = scene.entry("a").join("index.lock");
-            if lock.exists() {
-                fs::remove_file(lock).unwrap();
+            // A reset that was cut short leaves changes, and locks of git's that somebody must break.
+            for entry in fs::read_dir(scene.entry("a")).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|ending| ending == "lock") {
+                    fs::remove_file(path).unwrap();
+                }
             }
             all.reset("a", None, true).unwrap();
             scene.assert_whole(&made);
