@@ -4,7 +4,7 @@ mod files;
 mod session;
 
 pub(super) use files::{
-    change, file_entry, kept, report, sandbox, skipped, snapshot_info, stamp, worktree_info,
+    changes, file_entry, kept, report, sandbox, skipped, snapshot_info, stamp, worktree_info,
 };
 pub(super) use session::{
     Told, action, checkpoint, file_diff, message, message_for_model, plan, project_info, rule,

@@ -99,10 +99,7 @@ impl snapshot::Server for Snapshot {
         let mut results = results.get();
         results.set_more(found.next.is_some());
         results.set_next(found.next.as_deref().unwrap_or_default());
-        let mut list = results.init_changes(found.items.len() as u32);
-        for (at, told) in (0..).zip(&found.items) {
-            encode::change(told, list.reborrow().get(at));
-        }
+        encode::changes(&found.items, results.init_changes(found.items.len() as u32));
         Ok(())
     }
 
@@ -142,10 +139,7 @@ impl snapshot::Server for Snapshot {
         let mut results = results.get();
         results.set_more(found.next.is_some());
         results.set_next(found.next.as_deref().unwrap_or_default());
-        let mut list = results.init_changes(found.items.len() as u32);
-        for (at, told) in (0..).zip(&found.items) {
-            encode::change(told, list.reborrow().get(at));
-        }
+        encode::changes(&found.items, results.init_changes(found.items.len() as u32));
         Ok(())
     }
 

@@ -107,7 +107,16 @@ fn one_conflict(conflict: &Conflict, mut to: conflict::Builder<'_>) {
     });
 }
 
-pub(in crate::rpc) fn change(told: &ToldChange, mut to: file_change::Builder<'_>) {
+pub(in crate::rpc) fn changes(
+    told: &[ToldChange],
+    mut to: capnp::struct_list::Builder<'_, file_change::Owned>,
+) {
+    for (at, told) in (0..).zip(told) {
+        change(told, to.reborrow().get(at));
+    }
+}
+
+fn change(told: &ToldChange, mut to: file_change::Builder<'_>) {
     let Change { path, old, new } = &told.change;
     to.set_path(path);
     to.set_status(match (old, new) {
